@@ -69,6 +69,7 @@ GROUPS = {
         "dialects/native/packed_jobs.py",
         "dialects/pages.py",
         "dialects/tarantool/queue_functions.py",
+        "journal/history/digester.py",
         "journal/history/gather.py",
         "server/net/connection.py",
         "server/linger.py",

@@ -93,6 +93,7 @@ if TYPE_CHECKING:
     )
     from penstock.core.policy import TubePolicy
     from penstock.drivers import register_driver
+    from penstock.journal.history.block import BlockDigest
     from penstock.journal.history.reader import Event
     from penstock.opening import open, open_async
     from penstock.options import JobOutcome, NewJob
@@ -110,6 +111,7 @@ __all__ = [
     "BadRetry",
     "BadSyntax",
     "BadUrl",
+    "BlockDigest",
     "BodyTooLarge",
     "Change",
     "ClaimGone",
@@ -192,6 +194,7 @@ _MODULES = {
     "client.queue": ["connect"],
     "core.policy": ["TubePolicy"],
     "drivers": ["register_driver"],
+    "journal.history.block": ["BlockDigest"],
     "journal.history.reader": ["Event"],
     "opening": ["open", "open_async"],
     "options": ["JobOutcome", "NewJob"],

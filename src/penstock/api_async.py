@@ -20,6 +20,7 @@ from penstock import api
 from penstock.changes import Change
 from penstock.core.errors import Unsupported
 from penstock.core.policy import TubePolicy
+from penstock.journal.history.block import BlockDigest
 from penstock.journal.history.reader import Event
 from penstock.keywords import Interface, check_keywords
 from penstock.options import (
@@ -151,6 +152,14 @@ class AsyncQueue(Interface, ABC):
         """Return an iterator over the durable history of this queue, starting at journal position `start`.
 
         Raises NoJournal if the queue has no journal, and Trimmed if the history at `start` was deleted.
+        """
+
+    @abstractmethod
+    async def digests(self, start: int = 1, end: int | None = None) -> AsyncIterator[BlockDigest]:
+        """Return an iterator over the digests of the durable history from journal position `start` up to `end`.
+
+        Without `end`, it ends where the durable history ends. A copy of the history with the same digests has the same
+        rows. Raises NoJournal if the queue has no journal, and Trimmed if the history at `start` was deleted.
         """
 
     @abstractmethod

@@ -59,6 +59,7 @@ from penstock.host.pending_delivery import PendingDelivery
 from penstock.host.session import Session
 from penstock.host.sleepers import ThreadSleeper
 from penstock.journal.disk import RealDisk
+from penstock.journal.history.block import BlockDigest
 from penstock.journal.history.reader import Event
 from penstock.journal.identity import check_directory
 from penstock.journal.log import FSYNC_CHOICES
@@ -289,6 +290,11 @@ class Queue(api.Queue):
     def events(self, start: int = 1) -> Iterator[Event]:
         with self._session.durable, self._session.lock, self._session:
             return self._host.has_journal().events(integer(start, "start"))
+
+    def digests(self, start: int = 1, end: int | None = None) -> Iterator[BlockDigest]:
+        with self._session.durable, self._session.lock, self._session:
+            journal = self._host.has_journal()
+        return journal.digests(integer(start, "start"), NEVER if end is None else integer(end, "end"))
 
     def history(self, id: str) -> list[Event]:
         with self._session.durable, self._session.lock, self._session:

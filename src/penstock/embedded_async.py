@@ -36,6 +36,7 @@ from penstock.embedded import (
 )
 from penstock.host.host import Host
 from penstock.host.pending_delivery import PendingDelivery
+from penstock.journal.history.block import BlockDigest
 from penstock.journal.history.reader import Event
 from penstock.options import (
     Body,
@@ -209,6 +210,9 @@ class AsyncQueue(_AsyncWrapper, api_async.AsyncQueue):
     async def events(self, start: int = 1) -> AsyncIterator[Event]:
         return _read_on(self._inner.events(start))
 
+    async def digests(self, start: int = 1, end: int | None = None) -> AsyncIterator[BlockDigest]:
+        return _read_on(await _in_thread(self._inner.digests, start, end))
+
     def stage(self, name: str | bytes, *, expire: Seconds | None = None) -> AsyncStage:
         return AsyncStage._of(self, self._inner.stage(name, expire=expire))
 
@@ -279,12 +283,12 @@ class AsyncQueue(_AsyncWrapper, api_async.AsyncQueue):
             raise
 
 
-async def _read_on(events: Iterator[Event]) -> AsyncIterator[Event]:
-    """Yield events, which a thread reads from disk in batches."""
-    some: list[Event]
-    while some := await _in_thread(lambda: list(islice(events, _EVENTS_TOGETHER))):
-        for event in some:
-            yield event
+async def _read_on(found: Iterator[T]) -> AsyncIterator[T]:
+    """Yield events or digests, which a thread reads from disk in batches."""
+    some: list[T]
+    while some := await _in_thread(lambda: list(islice(found, _EVENTS_TOGETHER))):
+        for each in some:
+            yield each
 
 
 class AsyncStage(_AsyncWrapper, api_async.AsyncStage):

@@ -25,7 +25,7 @@ CASES = [
 # Commands that other tests cover.
 ELSEWHERE = {
     *("serve", "config show", "backup", "restore", "demo", "cli", "top", "completion", "sim"),
-    *("journal check", "journal repair", "journal stat", "journal export"),
+    *("journal check", "journal repair", "journal stat", "journal export", "journal digest"),
     *("pipeline once", "pipeline run", "pipeline backfill", "pipeline compact", "pipeline report", "pipeline audit"),
     *("pipeline replay", "pipeline whatif"),
     *("import disque-aof", "import jsonl", "import tarantool"),

@@ -17,6 +17,7 @@ from typer.testing import CliRunner, Result
 
 import penstock
 from penstock.cli.commands import journal
+from penstock.cli.errors import NOT_FOUND
 from penstock.cli.main import app
 from penstock.core.errors import DamagedJournal
 from penstock.spark.events.schema import arrow_schema
@@ -112,6 +113,33 @@ def test_control_characters_in_events_are_escaped(tmp_path: Path) -> None:
         shown = CliRunner().invoke(app, [*map(str, words)]).output
         assert "\x1b" not in shown and "a\\x1b[2J" in shown
         assert "no\\nroute\\x1b[31m" in shown
+
+
+def test_digest_shows_the_blocks_of_a_directory(directory: Path) -> None:
+    with penstock.open(directory) as queue:
+        [*expected] = queue.digests()
+    shown = [json.loads(line) for line in run("digest", directory, "--json").output.splitlines()]
+    assert shown[: len(expected) - 1] == [block.as_json() for block in expected[:-1]]
+    assert shown[-1]["end"] >= expected[-1].end and sum(block["rows"] for block in shown) == 3
+    [line] = run("digest", directory, "--from", 3, "--to", 5, "--json").output.splitlines()
+    assert {**json.loads(line), "rows_sha256": "", "bodies_sha256": ""} == {
+        **{"first": 3, "end": 5, "rows": 2},
+        **{"rows_sha256": "", "bodies_sha256": ""},
+    }
+    text = run("digest", directory, "--from", 3, "--to", 5).output
+    assert text.split()[-5:] == [str(value) for value in json.loads(line).values()]
+
+
+def test_digest_of_rows_that_do_not_exist_is_empty(directory: Path) -> None:
+    result = run("digest", directory, "--from", 1_000)
+    assert result.exit_code == 0 and result.stdout == "" and "no rows there" in result.stderr
+
+
+def test_digest_names_the_first_position_that_is_kept(directory: Path) -> None:
+    with penstock.open(directory, history_bytes=0) as queue:
+        queue.checkpoint()
+    result = run("digest", directory, "--from", 1)
+    assert result.exit_code == NOT_FOUND and "the first that is kept is" in result.output
 
 
 def test_export_writes_a_line_of_json_for_every_event(directory: Path) -> None:

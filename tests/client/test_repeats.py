@@ -83,6 +83,7 @@ DECLARED: list[tuple[Callable[..., Any], tuple[Any, ...], int, str]] = [
     (c.ack_claims, ("c", 1, 0), REPEAT, NUMBERED),
     (c.journal_head, (), REPEAT, READS),
     (c.journal_events, (1, None), REPEAT, READS),
+    (c.journal_digest, (1, None), REPEAT, READS),
     (c.checkpoint, (), REPEAT, "one snapshot more"),
     (c.execute, (("PING",),), NO_REPEAT, UNKNOWN),
 ]

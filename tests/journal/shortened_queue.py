@@ -114,8 +114,8 @@ class Life:
 
 def write_index(disk: MemoryDisk, name: str) -> None:
     """Create the index of a full segment."""
-    index = SegmentIndex()
     with FrameFile(disk, name) as file:
+        index = SegmentIndex(file.header)
         for piece in file.pieces():
             index.add(piece)
     disk.replace(index_name(number_of(name)), index.encode(lambda: None))

@@ -133,6 +133,7 @@ STAGE mail.s {t} JOB b|STAGE mail.s {t} AFTER 0|STAGE canary.stage mail.in JOB b
 PUBLISHONCE mail.m canary.stage|PUBLISHONCE canary.m mail.s|DISCARD canary.stage
 CLAIM TAKE {t} mail.c 1|CLAIM TAKE {t} mail.c 1 SIZE|CLAIM TAKE mail.in canary.c 1|CLAIM READ canary.c 1
 CLAIM ACK canary.c 1|CLAIM INFO canary.c|JOURNAL EVENTS 1 TUBE {t}|JOURNAL EVENTS 1|JOURNAL READ 1|JOURNAL FILES
+JOURNAL DIGEST 1 9
 """
 
 

@@ -136,11 +136,13 @@ def test_columns_that_version_1_lacks_are_null_in_its_events_and_set_in_later_on
         assert job is not None
         job.ack()
         read = events(spark, url)
-        assert [(field.name, field.dataType.simpleString(), field.nullable) for field in read.schema[-4:]] == [
+        assert [(field.name, field.dataType.simpleString(), field.nullable) for field in read.schema[-6:]] == [
             ("since", "timestamp", True),
             ("actor", "bigint", True),
             ("tube_number", "bigint", False),
             ("headers", "map<string,binary>", True),
+            ("flags", "int", False),
+            ("format", "int", False),
         ]
         rows = read.orderBy("position").collect()
         put, taken, acked = (row for row in rows if row.tube == "new")

@@ -26,6 +26,7 @@ from penstock.client.url import ConnectOptions, target
 from penstock.core.errors import CommandError, NotOwner, NotTaken, PenstockError, UnknownJob, UnknownTube, WrongType
 from penstock.core.limits import NEVER, UNSET, check_count
 from penstock.core.policy import TubePolicy
+from penstock.journal.history.block import BlockDigest
 from penstock.journal.history.reader import Event
 from penstock.options import (
     Body,
@@ -196,6 +197,17 @@ class AsyncQueue(AsyncQueueHandle):
             for event in found:
                 yield event
             position, found = await self._call(commands.journal_events(position, None))
+
+    async def digests(self, start: int = 1, end: int | None = None) -> AsyncIterator[BlockDigest]:
+        return self._digests(end, *await self._call(commands.journal_digest(start, end)))
+
+    async def _digests(self, end: int | None, position: int, found: list[BlockDigest]) -> AsyncIterator[BlockDigest]:
+        while found:
+            for block in found:
+                yield block
+            if position == end:
+                return
+            position, found = await self._call(commands.journal_digest(position, end))
 
     async def history(self, id: str) -> list[Event]:
         return await self._call(commands.history(id))

@@ -49,6 +49,7 @@ from penstock.core.limits import (
 )
 from penstock.core.policy import PRESETS, TubePolicy
 from penstock.core.waits import END_NAMES
+from penstock.journal.history.block import BlockDigest
 from penstock.journal.history.reader import EVENT_FIELDS, Event
 from penstock.keywords import check_keywords
 from penstock.options import (
@@ -484,6 +485,12 @@ def event(answer: Reply) -> Event:
 def events(answer: Reply) -> tuple[int, list[Event]]:
     position, found = items(answer)
     return number(position), [event(each) for each in items(found)]
+
+
+def block_digest(answer: Reply) -> BlockDigest:
+    first, end, rows, rows_sha256, bodies_sha256 = items(answer)
+    bodies = None if bodies_sha256 is None else bytes.fromhex(octets(bodies_sha256).decode())
+    return BlockDigest(number(first), number(end), number(rows), bytes.fromhex(octets(rows_sha256).decode()), bodies)
 
 
 def change(event: Event) -> Change | None:
@@ -1042,6 +1049,20 @@ def journal_events(position: int, tube: bytes | None, wait_ms: int = 0) -> Call[
         return following, found
 
     return Call(words, read, REPEAT, wait_ms)
+
+
+def journal_digest(start: int, end: int | None) -> Call[tuple[int, list[BlockDigest]]]:
+    """Ask for the digests of the rows from position `start` up to `end`, or up to the durable end of the log."""
+    start, end = integer(start, "start"), NEVER - 1 if end is None else integer(end, "end")
+
+    def read(answer: Reply) -> tuple[int, list[BlockDigest]]:
+        following, found = items(answer)
+        blocks = [block_digest(each) for each in items(found)]
+        if [start, *(block.end for block in blocks)] != [*(block.first for block in blocks), number(following)]:
+            raise BadAnswer("the server answers with blocks that do not follow each other")
+        return number(following), blocks
+
+    return Call([b"JOURNAL", b"DIGEST", b"%d" % start, b"%d" % end], read, REPEAT)
 
 
 def checkpoint() -> Call[None]:

@@ -26,6 +26,7 @@ from penstock.client.url import ConnectOptions, target
 from penstock.core.errors import CommandError, NotOwner, NotTaken, PenstockError, UnknownJob, UnknownTube, WrongType
 from penstock.core.limits import NEVER, UNSET, check_count
 from penstock.core.policy import TubePolicy
+from penstock.journal.history.block import BlockDigest
 from penstock.journal.history.reader import Event
 from penstock.options import (
     Body,
@@ -191,6 +192,16 @@ class Queue(QueueHandle):
         while found:
             yield from found
             position, found = self._call(commands.journal_events(position, None))
+
+    def digests(self, start: int = 1, end: int | None = None) -> Iterator[BlockDigest]:
+        return self._digests(end, *self._call(commands.journal_digest(start, end)))
+
+    def _digests(self, end: int | None, position: int, found: list[BlockDigest]) -> Iterator[BlockDigest]:
+        while found:
+            yield from found
+            if position == end:
+                return
+            position, found = self._call(commands.journal_digest(position, end))
 
     def history(self, id: str) -> list[Event]:
         return self._call(commands.history(id))

@@ -17,13 +17,17 @@ from penstock.host.maintenance.runner import Maintenance
 from penstock.host.wake_flag import WakeFlag
 from penstock.journal import reserve_file
 from penstock.journal.disk import Disk
-from penstock.journal.history.follower import LogFollower
+from penstock.journal.history.block import BlockDigest
+from penstock.journal.history.follower import BlockPage, LogFollower, check_range
 from penstock.journal.history.reader import Event, Reader
 from penstock.journal.log import ALWAYS, EVERYSEC, Log
 from penstock.journal.maintenance.retention import Retention
 
 # Number of bodies to prefetch.
 _AHEAD: Final = 64
+
+# Number of digests to read together.
+_BLOCKS: Final = 100
 
 
 class Owner(Protocol):
@@ -81,6 +85,21 @@ class Journal:
     def events(self, start: int) -> Iterator[Event]:
         """Yield the events that are on disk, starting at position `start`."""
         return self._reader.events(start, self.log.durable)
+
+    def digests(self, start: int, end: int) -> Iterator[BlockDigest]:
+        """Return the digests of the rows on disk from position `start` up to `end`. The caller does not hold the lock.
+
+        If the first ones cannot be read, the error is raised immediately.
+        """
+        check_range(start, end, self.log.written)
+        end = min(end, self.log.durable)
+        return self._digest_pages(self.follower.digests(start, end, _BLOCKS), end)
+
+    def _digest_pages(self, page: BlockPage, end: int) -> Iterator[BlockDigest]:
+        yield from page.blocks
+        while page.next < end:
+            page = self.follower.digests(page.next, end, _BLOCKS)
+            yield from page.blocks
 
     def history(self, number: int) -> list[Event]:
         """Return the events of a job that are on disk, even if the job has ended. The caller does not hold the lock."""

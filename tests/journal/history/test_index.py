@@ -252,7 +252,7 @@ def test_history_is_the_same_without_indexes(story: Story) -> None:
         lambda data: data[:-1],
         lambda data: data[:-1] + bytes([data[-1] ^ 1]),
         lambda data: b"x" + data[1:],
-        lambda data: data[:8] + b"\x02" + data[9:],
+        lambda data: data[:8] + b"\x01" + data[9:],
         lambda data: bytes(len(data)),
     ],
     ids=["empty", "a piece of header", "cut", "flipped", "no magic", "another version", "zeros"],

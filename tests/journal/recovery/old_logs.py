@@ -61,8 +61,8 @@ def write(directory: Path) -> None:
         else:
             opened.log.make_durable(opened.log.written)
     for name in segment_names(disk)[:-1]:
-        index = SegmentIndex()
         with FrameFile(disk, name) as file:
+            index = SegmentIndex(file.header)
             for piece in file.pieces():
                 index.add(piece)
         disk.replace(index_name(number_of(name)), index.encode(lambda: None))

@@ -275,16 +275,16 @@ def test_a_deleted_position_is_refused_with_the_first_kept_one(start: Callable[.
     wire.call("BGREWRITEAOF")
     wait_for(lambda: head(wire)[b"first"] > 1)
     first = head(wire)[b"first"]
-    for command in ("READ", "EVENTS"):
+    for words in (["READ", 1], ["EVENTS", 1], ["DIGEST", 1, first]):
         with pytest.raises(Refusal, match=f"^TRIMMED position 1 .* {first}$"):
-            wire.call("JOURNAL", command, 1)
+            wire.call("JOURNAL", *words)
     wire.call("PUT", "t", "body")
     wait_for(lambda: wire.call("JOURNAL", "READ", first)[1])
 
 
 def test_without_a_journal_there_is_none(start: Callable[..., Server]) -> None:
     wire = start("--appendonly", "no").connect()
-    for words in (["HEAD"], ["READ", 1], ["EVENTS", 1]):
+    for words in (["HEAD"], ["READ", 1], ["EVENTS", 1], ["DIGEST", 1, 2]):
         with pytest.raises(Refusal, match=r"^NOJOURNAL "):
             wire.call("JOURNAL", *words)
 
@@ -296,6 +296,51 @@ def test_waiting_followers_get_an_error_when_the_journal_is_switched_off(start: 
     assert wire.is_silent(other)
     other.call("CONFIG", "SET", "appendonly", "no")
     assert wire.read().startswith(b"-NOJOURNAL ")
+
+
+def test_digests_cover_a_range_in_pages_up_to_what_is_durable(durable: Server) -> None:
+    wire = durable.connect()
+    first = head(wire)[b"durable"] + 1
+    while head(wire)[b"durable"] < first + 10_000:
+        wire.call("MPUT", "digested", *(word for number in range(1_000) for word in ("JOB", number)))
+    end = head(wire)[b"durable"] + 1
+    position, found = first, list[list[Any]]()
+    while position < end:
+        position, blocks = wire.call("JOURNAL", "DIGEST", position, end + 1_000_000, "COUNT", 2)
+        assert 1 <= len(blocks) <= 2 and position == blocks[-1][1]
+        found += blocks
+    assert [block[0] for block in found] == [first, *(block[1] for block in found[:-1])]
+    [home] = {path.parent for path in durable.home.rglob("node.json")}
+    reader = Reader(ReadOnlyDisk(str(home)))
+    assert [tuple(block) for block in found] == [
+        (
+            block.first,
+            block.end,
+            block.rows,
+            block.rows_sha256.hex().encode(),
+            (block.bodies_sha256 or b"").hex().encode(),
+        )
+        for block in reader.blocks(first, end)
+    ]
+    assert wire.call("JOURNAL", "DIGEST", end, end + 5) == [end, []]
+    assert wire.call("JOURNAL", "DIGEST", first, first) == [first, []]
+    middle = first + 10
+    assert wire.call("JOURNAL", "DIGEST", first, middle)[0] == middle
+
+
+def test_digests_are_the_same_after_a_segment_is_indexed_and_its_bodies_are_removed(
+    start: Callable[..., Server],
+) -> None:
+    server = start("--appendfsync", "always", "--history-bodies", "no")
+    wire = server.connect()
+    wire.call("MPUT", "t", *(word for number in range(500) for word in ("JOB", number)))
+    end = head(wire)[b"durable"] + 1
+    before, [[*rows, bodies]] = wire.call("JOURNAL", "DIGEST", 1, end)
+    assert before == end and len(bodies) == 64
+    wire.call("BGREWRITEAOF")
+    wait_for(lambda: wire.call("JOURNAL", "DIGEST", 1, end)[1][0][4] is None)
+    wait_for(lambda: list(server.home.rglob("segment-0000000001.idx")))
+    assert wire.call("JOURNAL", "DIGEST", 1, end) == [end, [[*rows, None]]]
 
 
 @pytest.mark.parametrize(
@@ -312,6 +357,13 @@ def test_waiting_followers_get_an_error_when_the_journal_is_switched_off(start: 
         (["READ", 1, "TIMEOUT", "soon"], "RANGE"),
         (["EVENTS", 1, "COUNT", 1001], "RANGE"),
         (["EVENTS", 1, "NAMES"], "SYNTAX"),
+        (["DIGEST", 0, 1], "RANGE"),
+        (["DIGEST", 3, 2], "RANGE the range ends at position 2, before its start at 3"),
+        (["DIGEST", 10_000_000, 10_000_001], "RANGE position 10000000 is beyond the end of the log"),
+        (["DIGEST", 1, 2, "COUNT", 0], "RANGE"),
+        (["DIGEST", 1, 2, "COUNT", 1001], "RANGE"),
+        (["DIGEST", 1, 2, "BYTES", 1], "SYNTAX .*COUNT"),
+        (["DIGEST", 1], "ERR wrong number"),
         (["READ"], "ERR wrong number"),
         (["HEAD", "x"], "ERR wrong number"),
         (["TAIL"], ""),

@@ -1,4 +1,4 @@
-"""`penstock journal`: read, check, export and repair the log of a queue directory.
+"""`penstock journal`: read, check, compare, export and repair the log of a queue directory.
 
 Only `repair` requires that no process uses the directory.
 """
@@ -20,10 +20,11 @@ import typer
 
 from penstock.cli.errors import NOT_FOUND, USAGE, fail, printable_json
 from penstock.cli.options import CommandGroup
-from penstock.cli.output import naming_directory
+from penstock.cli.output import Output, column, naming_directory
 from penstock.wire.quoting import printable
 
 if TYPE_CHECKING:
+    from penstock.journal.history.block import BlockDigest
     from penstock.journal.history.reader import Event
 
 app = CommandGroup(
@@ -182,6 +183,56 @@ def export(
         written(to) as output,
     ):
         write(ReadOnlyDisk(directory), output, start, bodies, progress)
+
+
+@app.command()
+def digest(
+    place: Annotated[str, typer.Argument(metavar="DIR|URL", help="Queue directory, or server.")],
+    start: Annotated[
+        int | None, typer.Option("--from", min=1, help="Position to start at. The default is the first one.")
+    ] = None,
+    to: Annotated[
+        int | None, typer.Option("--to", min=1, help="Position to end before. The default is the end of the log.")
+    ] = None,
+    *,
+    out: Output,
+) -> None:
+    """Show SHA-256 digests of the rows of the log, to compare it with a copy of its history.
+
+    A block has up to 4,096 positions. Its digests are those of its rows about jobs, and of their bodies. A copy with
+    the same digests has the same rows. docs/explanation/journal.md defines the digests.
+    """
+    from penstock.cli.targets import parse_address
+
+    address = parse_address(place)
+    if address.directory is None:
+        blocks = _server_blocks(address.url, start, to)
+    else:
+        blocks = _directory_blocks(str(address.directory), start, to)
+    columns = [column(name) for name in ("first", "end", "rows", "rows_sha256", "bodies_sha256")]
+    out.table((block.as_json() for block in blocks), columns, "The log has no rows there.")
+
+
+def _server_blocks(url: str, start: int | None, to: int | None) -> Iterator[BlockDigest]:
+    from penstock.cli.targets import connect
+
+    with connect(url) as queue:
+        first = queue.execute("JOURNAL", "HEAD")[b"first"] if start is None else start  # type: ignore[attr-defined]
+        yield from queue.digests(first, to)
+
+
+def _directory_blocks(directory: str, start: int | None, to: int | None) -> Iterator[BlockDigest]:
+    from penstock.core.errors import Trimmed
+    from penstock.core.limits import NEVER
+    from penstock.journal.disk import ReadOnlyDisk
+    from penstock.journal.history.reader import Reader
+
+    with naming_directory(directory):
+        reader = Reader(ReadOnlyDisk(directory))
+        first = reader.first()
+        if first is not None and start is not None and start < first:
+            raise Trimmed(f"position {start} is not kept any more; the first that is kept is {first}")
+        yield from reader.blocks(start or first or 1, NEVER if to is None else to)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Indexes: creates the index of each full segment, by which the history of a job is found quickly."""
+"""Indexes: creates the index of each full segment, with which a job's history is found quickly, and its digests."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ class IndexService:
                 check_index(index, disk.read(index))
                 self._pacing.pause(WORK_S)
                 return
-        made = SegmentIndex()
-        began = time.thread_time()
         with FrameFile(disk, name) as file:
+            made = SegmentIndex(file.header)
+            began = time.thread_time()
             for piece in file.pieces(piece_bytes=_PIECE_BYTES):
                 made.add(piece)
                 self._pacing.pause(time.thread_time() - began)

@@ -65,6 +65,8 @@ SCHEMA: Final = pa.schema(
         ("actor", pa.int64()),
         ("tube_number", pa.int64()),
         ("headers", pa.map_(pa.string(), pa.binary())),
+        ("flags", pa.uint8()),
+        ("format", pa.uint8()),
     ]
 )
 

@@ -15,9 +15,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from penstock.core.errors import DamagedJournal, Trimmed
+from penstock.core.errors import DamagedJournal, OutOfRange, Trimmed
 from penstock.journal import frame as f
 from penstock.journal.disk import ReadableDisk
+from penstock.journal.history.block import BlockDigest
 from penstock.journal.history.reader import Event, Reader
 from penstock.journal.segment import NOT_BEGUN, FrameFile, Piece, all_headers, snapshot_names
 
@@ -29,6 +30,9 @@ _PIECE_BYTES: Final = 512 * 1024
 
 # Number of events to examine for one page, so that a filter that matches nothing comes to an end.
 EXAMINED_MAX: Final = 10_000
+
+# Seconds after which a page of digests ends. Blocks that are not in an index must be read and hashed.
+_DIGESTS_S: Final = 0.25
 
 # Number of events to decode before other threads get their turn.
 _SLICE_EVENTS: Final = 64
@@ -57,6 +61,12 @@ class EventPage:
     next: int  # The position to continue from.
     events: list[Event] = field(default_factory=list)
     examined: int = 0
+
+
+@dataclass
+class BlockPage:
+    next: int  # The position to continue from.
+    blocks: list[BlockDigest] = field(default_factory=list)
 
 
 class LogFollower:
@@ -151,6 +161,25 @@ class LogFollower:
         page.next = max(page.next, end)
         return page
 
+    def digests(self, position: int, end: int, count: int) -> BlockPage:
+        """Return the digests of the rows from `position` up to `end`, as at most `count` blocks without holes.
+
+        The result has at least one block. It has fewer blocks if it takes long to compute them.
+        """
+        self._check_kept(position, end)
+        page = BlockPage(position)
+        stop = time.monotonic() + _DIGESTS_S
+        for block in self._reader.blocks(position, end):
+            page.blocks.append(block)
+            page.next = block.end
+            if len(page.blocks) == count or time.monotonic() > stop:
+                break
+        if page.next == position < end:
+            # The rows were removed a moment ago, or they are damaged.
+            self._check_kept(position, end)
+            raise _unreadable(position)
+        return page
+
     def _check_kept(self, position: int, end: int) -> None:
         first = self.first(end) if position < end else 0
         if position < first:
@@ -185,7 +214,7 @@ class LogFollower:
             if at == before:
                 # A durable row is not there: it was removed a moment ago, or it is damaged.
                 self._check_kept(at, end)
-                raise DamagedJournal(f"position {at} of the log cannot be read; run `penstock journal check`")
+                raise _unreadable(at)
 
     def _pieces_at(self, name: str, offset: int, position: int, end: int) -> Iterator[Piece]:
         """Yield frames of one file, starting at `offset`: the one that contains `position`, and later ones up to `end`.
@@ -206,6 +235,24 @@ class LogFollower:
                 if behind < len(frames):
                     return
                 time.sleep(0)
+
+
+def check_range(start: int, end: int, written: int) -> None:
+    """Raise OutOfRange if the positions from `start` up to `end` are no range of a log that ends before `written`."""
+    if start < 1:
+        raise OutOfRange(f"{start} is not a position of the log; positions start at 1")
+    if end < start:
+        raise OutOfRange(f"the range ends at position {end}, before its start at {start}")
+    if start > written:
+        raise beyond_end(start, written)
+
+
+def beyond_end(position: int, written: int) -> OutOfRange:
+    return OutOfRange(f"position {position} is beyond the end of the log; the next position is {written}")
+
+
+def _unreadable(position: int) -> DamagedJournal:
+    return DamagedJournal(f"position {position} of the log cannot be read; run `penstock journal check`")
 
 
 def _fitting(frames: list[f.Frame], bytes_max: int, one: bool) -> list[f.Frame]:

@@ -1,14 +1,17 @@
-"""The index of a segment: the newest row of each job, the offsets of positions, and the names of tubes and sessions.
+"""The index of a segment: the newest row of each job, the offsets of positions, names, and digests.
 
 It is created from a full segment alone, so it can be deleted and created again at any time.
 
-    file = header, 32 bytes │ names, JSON │ job ids │ positions │ marks
+    file = header, 32 bytes │ names, JSON │ job ids │ positions │ marks │ blocks
 
-The header is the magic "PENINDEX", a version u16, 0 u16, the number of jobs u32, the number of marks u32, the length of
-the names u32, 0 u32, and the crc32 u32 of everything else except the magic. The arrays contain i64: the ids of jobs in
-ascending order, the positions of their newest rows, and marks. There is a mark about every 64 KB: a pair of the
-position and the offset of a frame. The names are a JSON object: `tubes` maps decimal tube numbers to hexadecimal names,
-and `sessions` maps decimal session numbers to pairs of name and user, both hexadecimal.
+The header is the magic "PENINDEX", a version u16, flags u16 (1: the segment has no bodies), the number of jobs u32, the
+number of marks u32, the length of the names u32, the number of blocks u32, and the crc32 u32 of everything else except
+the magic. The arrays contain i64: the ids of jobs in ascending order, the positions of their newest rows, and marks.
+There is a mark about every 64 KB: a pair of the position and the offset of a frame. The names are a JSON object:
+`tubes` maps decimal tube numbers to hexadecimal names, and `sessions` maps decimal session numbers to pairs of name and
+user, both hexadecimal. A block is 88 bytes: its first position u64, the position after its last u64, the number of rows
+about jobs u64, and the SHA-256 of the rows and of the bodies (see `digester.py`). If the segment has no bodies, the
+latter is 0.
 """
 
 from __future__ import annotations
@@ -22,9 +25,12 @@ from collections.abc import Callable
 from typing import Final
 
 from penstock.core.errors import DamagedJournal
+from penstock.core.limits import NEVER
 from penstock.journal.checksum import crc32
 from penstock.journal.frame import Names, index_frames
-from penstock.journal.segment import SEGMENT_HEADER_BYTES, Piece
+from penstock.journal.history.block import BlockDigest
+from penstock.journal.history.digester import BlockDigester
+from penstock.journal.segment import SEGMENT_HEADER_BYTES, Piece, SegmentHeader
 
 INDEX_MAGIC: Final = b"PENINDEX"
 INDEX_VERSION: Final = 2
@@ -34,12 +40,19 @@ _CHUNK: Final = 8_192
 
 _HEAD: Final = struct.Struct("<8sHHIIII")
 _HEAD_BYTES: Final = _HEAD.size + 4  # With its checksum.
+_BLOCK: Final = struct.Struct("<QQQ32s32s")
+
+_NO_BODIES: Final = 1  # Flag: the segment has no bodies.
 
 
 class SegmentIndex:
-    """The index of the part of a segment that was read so far."""
+    """The index of the part of a segment that was read so far.
 
-    def __init__(self) -> None:
+    It computes digests if it is given the header of its segment. An index that is not stored needs none.
+    """
+
+    def __init__(self, header: SegmentHeader | None = None) -> None:
+        self._digester = None if header is None else BlockDigester(header.position, NEVER, header.bodies)
         self.end = SEGMENT_HEADER_BYTES  # Offset of the next frame.
         self.names = Names()  # If a session changed its name within the segment, this is the last one.
         self._newest: dict[int, int] = {}
@@ -52,6 +65,8 @@ class SegmentIndex:
         """Add the next frames of the segment."""
         data, frames, base = piece
         index_frames(data, frames, base, self._newest, self.names, self._marks)
+        if self._digester is not None:
+            self._digester.add(data, frames)
         self.end = base + frames[-1].at + frames[-1].length
 
     @property
@@ -78,10 +93,17 @@ class SegmentIndex:
         for start in range(0, len(ids), _CHUNK):
             pause()
             positions.extend(map(self._newest.__getitem__, ids[start : start + _CHUNK]))
-        names = _encode_names(self.names)
-        rest = names + b"".join(map(_to_bytes, (ids, positions, array("q", self._marks))))
-        head = _HEAD.pack(INDEX_MAGIC, INDEX_VERSION, 0, len(ids), len(self._marks) // 2, len(names), 0)
+        names, blocks, marks = _encode_names(self.names), self._blocks(), len(self._marks) // 2
+        rest = names + b"".join([*map(_to_bytes, (ids, positions, array("q", self._marks))), *map(_pack_block, blocks)])
+        flags = _NO_BODIES if blocks and blocks[0].bodies_sha256 is None else 0
+        head = _HEAD.pack(INDEX_MAGIC, INDEX_VERSION, flags, len(ids), marks, len(names), len(blocks))
         return head + _crc(head, rest).to_bytes(4, "little") + rest
+
+    def _blocks(self) -> list[BlockDigest]:
+        if self._digester is None:
+            return []
+        self._digester.finish()
+        return self._digester.blocks
 
 
 def decode_index(name: str, data: bytes) -> SegmentIndex:
@@ -95,6 +117,21 @@ def decode_index(name: str, data: bytes) -> SegmentIndex:
     index._ids, index._positions = _from_bytes(data[at:ids_end]), _from_bytes(data[ids_end:positions_end])
     index._marks = _from_bytes(data[positions_end : positions_end + 16 * marks]).tolist()
     return index
+
+
+def decode_blocks(name: str, data: bytes) -> list[BlockDigest]:
+    """Return only the blocks of an index file. Raise DamagedJournal if it is not valid."""
+    check(name, data)
+    _, _, flags, _, _, _, count = _HEAD.unpack_from(data)
+    found = _BLOCK.iter_unpack(data[len(data) - count * _BLOCK.size :])
+    return [
+        BlockDigest(first, end, n, rows, None if flags & _NO_BODIES else bodies)
+        for first, end, n, rows, bodies in found
+    ]
+
+
+def _pack_block(block: BlockDigest) -> bytes:
+    return _BLOCK.pack(block.first, block.end, block.rows, block.rows_sha256, block.bodies_sha256 or bytes(32))
 
 
 def check(name: str, data: bytes) -> None:

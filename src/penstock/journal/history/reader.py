@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
+import time
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
@@ -21,7 +22,9 @@ from penstock.core.limits import NEVER
 from penstock.journal import frame as f
 from penstock.journal import layout
 from penstock.journal.disk import ReadableDisk
-from penstock.journal.history.index import SegmentIndex, decode_index
+from penstock.journal.history.block import EMPTY_SHA256, BlockDigest
+from penstock.journal.history.digester import BlockDigester
+from penstock.journal.history.index import SegmentIndex, decode_blocks, decode_index
 from penstock.journal.identity import identity
 from penstock.journal.segment import (
     NOT_BEGUN,
@@ -33,6 +36,9 @@ from penstock.journal.segment import (
     index_name,
     segment_names,
 )
+
+# Bytes of a file to hash before other threads get their turn.
+_HASHED_BYTES: Final = 512 * 1024
 
 _OTHER_EVENT_NAMES = {
     layout.TUBE_MADE: "tube made",
@@ -106,6 +112,7 @@ class _Segment:
         self._lock = threading.Lock()
         self._is_complete = False  # Whether the index covers the whole segment, which is full.
         self._index = SegmentIndex()
+        self._blocks: list[BlockDigest] = []  # The blocks in the index file, if they were read.
         with FrameFile(disk, name) as file:
             self.header = file.header
 
@@ -135,6 +142,35 @@ class _Segment:
             self._index = decode_index(name, self._disk.read(name))
             self._is_complete = True
         return self._is_complete
+
+    def stored_blocks(self) -> list[BlockDigest]:
+        """Return the blocks of the segment from its index file, or an empty list if it has no valid one."""
+        if not self._blocks:
+            name = index_name(self.header.segment)
+            with contextlib.suppress(DamagedJournal, FileNotFoundError):
+                self._blocks = decode_blocks(name, self._disk.read(name))
+        return self._blocks
+
+    def hash_blocks(self, start: int, end: int, last: bool) -> Iterator[BlockDigest]:
+        """Read the rows from position `start` up to `end`, and yield their blocks.
+
+        There are no blocks if the file was rewritten. The last segment of a log (`last`) may end in an incomplete
+        frame, which is skipped.
+        """
+        offset = self.index().offset_of(start) if start > self.header.position else SEGMENT_HEADER_BYTES
+        with FrameFile(self._disk, self.name) as file:
+            if file.size != self.size:
+                return
+            digester = BlockDigester(start, end, file.header.bodies)
+            for piece in file.run(offset, _HASHED_BYTES) if last else file.pieces(offset, _HASHED_BYTES):
+                is_done = digester.add(piece.data, piece.frames)
+                yield from digester.blocks
+                digester.blocks = []
+                if is_done:
+                    break
+                time.sleep(0)
+            digester.finish()
+            yield from digester.blocks
 
 
 class Reader:
@@ -195,6 +231,55 @@ class Reader:
                 found.append(event)
             position = before
         return found[::-1]
+
+    def blocks(self, start: int, end: int = NEVER) -> Iterator[BlockDigest]:
+        """Yield the digests of all rows from position `start` up to `end`, without holes.
+
+        Whole blocks of full segments are read from indexes. Other blocks are computed. No block is returned if the row
+        at `start` is not kept.
+        """
+        position = start
+        while position < end:
+            before = position
+            # A segment that is removed or rewritten meanwhile ends the iteration. The next one continues.
+            with contextlib.suppress(FileNotFoundError):
+                for block in self._blocks(position, end):
+                    yield block
+                    position = block.end
+            if position == before:
+                return
+
+    def _blocks(self, position: int, end: int) -> Iterator[BlockDigest]:
+        segments = self._segments()
+        at = _first_after(segments, position) - 1
+        if at < 0:
+            return
+        for segment, following in zip(segments[at:], [*segments[at + 1 :], None], strict=True):
+            upto = end if following is None else min(end, following.header.position)
+            for block in self._blocks_of(segment, position, upto, following is None):
+                if block.first != position:
+                    # The file was rewritten, and the blocks before this one could not be read.
+                    return
+                yield block
+                position = block.end
+            if position >= end:
+                return
+            if following is not None and position < upto:
+                if segment.size != self._disk.size(segment.name):
+                    return
+                # A repair has left out the rows between the segments.
+                yield BlockDigest(position, upto, 0, EMPTY_SHA256, EMPTY_SHA256 if segment.header.bodies else None)
+                position = upto
+
+    def _blocks_of(self, segment: _Segment, position: int, end: int, last: bool) -> Iterator[BlockDigest]:
+        stored = segment.stored_blocks()
+        if not stored:
+            yield from segment.hash_blocks(position, end, last)
+        for block in stored:
+            if position <= block.first and block.end <= end:
+                yield block
+            elif position < block.end and block.first < end:
+                yield from segment.hash_blocks(max(position, block.first), min(block.end, end), last)
 
     def segments(self) -> Iterator[SegmentReport]:
         """Yield the size of each segment, after reading it completely."""

@@ -15,7 +15,7 @@ from penstock.core.errors import NoJournal, OutOfRange
 from penstock.core.limits import NEVER
 from penstock.dialects.disque import parse_integer
 from penstock.dialects.native.arguments import Words, excerpt
-from penstock.journal.history.follower import EventPage, FramePage, LogFollower
+from penstock.journal.history.follower import BlockPage, EventPage, FramePage, LogFollower, beyond_end, check_range
 from penstock.journal.identity import identity
 from penstock.journal.segment import is_segment, is_snapshot, segment_name
 from penstock.node.caller import Caller, check_tube, check_whole_server
@@ -34,6 +34,9 @@ _BYTES_MAX: Final = 16 * 1024 * 1024
 _COUNT: Final = 100
 _COUNT_MAX: Final = 1_000
 
+# The default and the maximum number of blocks in a reply to DIGEST.
+_BLOCKS_MAX: Final = 1_000
+
 
 class _Query(NamedTuple):
     """A request for a part of the log."""
@@ -47,7 +50,7 @@ class _Query(NamedTuple):
 
 
 class JournalCommands:
-    """The JOURNAL commands: HEAD, READ, EVENTS, FILES and FETCH."""
+    """The JOURNAL commands: HEAD, READ, EVENTS, DIGEST, FILES and FETCH."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -66,7 +69,7 @@ class JournalCommands:
         NAMES adds the names of tubes by number, and PLACE the file and the offset of the frames.
         """
         _check_every_tube(caller)
-        position, words = _position(args)
+        position, words = _position(args[2]), Words(args, 3)
         most, names, placed, timeout_ms = _BYTES, False, False, 0
         while words.has_more():
             word = words.option()
@@ -85,7 +88,7 @@ class JournalCommands:
     def events(self, caller: Connection, args: list[bytes], now: int) -> None:
         """Run JOURNAL EVENTS position [COUNT n] [TIMEOUT duration] [TUBE tube]: reply with decoded events."""
         _check_own_client(caller)
-        position, words = _position(args)
+        position, words = _position(args[2]), Words(args, 3)
         most, tube, timeout_ms = _COUNT, None, 0
         while words.has_more():
             word = words.option()
@@ -101,6 +104,18 @@ class JournalCommands:
         if tube is None:
             _check_every_tube(caller)
         self._start(caller, _Follow(self, caller, _Query(position, most, True, tube=tube), timeout_ms), now)
+
+    def digest(self, caller: Connection, args: list[bytes], now: int) -> None:
+        """Run JOURNAL DIGEST from to [COUNT n]: reply with the digests of blocks of rows."""
+        _check_every_tube(caller)
+        start, end, most, words = _position(args[2]), _position(args[3]), _BLOCKS_MAX, Words(args, 4)
+        while words.has_more():
+            if words.option() != b"COUNT":
+                raise words.unknown(["COUNT"])
+            most = _within(words.integer(), "COUNT", _BLOCKS_MAX)
+        log = self._server.host.has_journal().log
+        check_range(start, end, log.written)
+        self._start(caller, _Digest(self, caller, start, min(end, log.durable), most), now)
 
     def files(self, caller: Connection, args: list[bytes], now: int) -> None:
         """Run JOURNAL FILES: describe the log and list its files."""
@@ -277,6 +292,34 @@ class _Fetch(_Lookup):
         reply.bulk(self.found)
 
 
+class _Digest(_Lookup):
+    """Runs JOURNAL DIGEST."""
+
+    def __init__(self, commands: JournalCommands, caller: Connection, start: int, end: int, most: int) -> None:
+        super().__init__(commands, caller)
+        self._query = (start, end, most)
+
+    def read(self, tap: LogFollower) -> object:
+        return tap.digests(*self._query)
+
+    def answer(self, reply: Reply) -> None:
+        """Write the position to continue from, and the blocks."""
+        assert isinstance(self.found, BlockPage)
+        reply.array(2)
+        reply.integer(self.found.next)
+        reply.array(len(self.found.blocks))
+        for block in self.found.blocks:
+            reply.array(5)
+            reply.integer(block.first)
+            reply.integer(block.end)
+            reply.integer(block.rows)
+            reply.bulk(block.rows_sha256.hex().encode())
+            if block.bodies_sha256 is None:
+                reply.null()
+            else:
+                reply.bulk(block.bodies_sha256.hex().encode())
+
+
 class _Head(_Lookup):
     """Runs JOURNAL HEAD."""
 
@@ -338,7 +381,7 @@ class _Follow(_JournalCommand):
         log, position = journal.log, self._query.position
         if position > log.written:
             self.cancel()
-            raise OutOfRange(f"position {position} is beyond the end of the log; the next position is {log.written}")
+            raise beyond_end(position, log.written)
         if position < log.durable:
             self._commands.read_for(self, self._query, log.durable)
         elif self._is_over:
@@ -388,12 +431,11 @@ class _Follow(_JournalCommand):
             self._timer.cancel()
 
 
-def _position(args: list[bytes]) -> tuple[int, Words]:
-    """Parse the position of a command. Return it and the words after it."""
-    position = parse_integer(args[2])
+def _position(word: bytes) -> int:
+    position = parse_integer(word)
     if not 1 <= position < NEVER:
-        raise OutOfRange(f"{excerpt(args[2])} is not a position of the log; positions start at 1")
-    return position, Words(args, 3)
+        raise OutOfRange(f"{excerpt(word)} is not a position of the log; positions start at 1")
+    return position
 
 
 def _within(number: int, what: str, most: int) -> int:

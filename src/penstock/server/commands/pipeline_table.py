@@ -63,6 +63,10 @@ def pipeline_rows(server: Server) -> list[Command]:
             *("journal events -3 r read", "position [COUNT n] [TIMEOUT d] [TUBE tube]"),
             *("Read decoded events of the log, starting at a position.", journal.events),
         ),
+        command(
+            *("journal digest -4 r read", "from to [COUNT n]"),
+            *("Return SHA-256 digests of the rows in a range of positions, in blocks.", journal.digest),
+        ),
         command("journal files 2 ar admin", "", "Describe the log and list its files, for a standby.", journal.files),
         command(
             "journal fetch -4 ar admin", "file offset [BYTES n]", "Read a piece of a file of the log.", journal.fetch

@@ -46,6 +46,8 @@ COLUMNS: Final = (
     ("actor", "bigint"),
     ("tube_number", "bigint"),
     ("headers", "map<string,binary>"),
+    ("flags", "int"),
+    ("format", "int"),
 )
 
 NAMES: Final = tuple(name for name, _ in COLUMNS)
