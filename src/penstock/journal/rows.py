@@ -20,6 +20,7 @@ from penstock.core.sessions import Session
 from penstock.core.tube import Tube, key_of
 from penstock.journal.frame import seal_frame, signed_crc
 from penstock.journal.layout import (
+    ACTOR_AT,
     CONSUMER_CHANGED,
     FLAG_CLAIMED,
     FLAG_DOOMED,
@@ -139,8 +140,6 @@ class RowWriter(Outbox):
     _events: vec[i64]  # For each rule, its event and source state as they are stored in a row.
     _sessions: list[Session | None]  # The engine's list of sessions, by slot.
     _dedup: bytes | None  # Dedup id of the job that enters next.
-    _actors: list[Session]  # The sessions that caused the collected rows.
-    _last_actor: Session | None  # The last one of them.
     _new_body: bool  # Whether the job that moves next has a new body.
 
     def __init__(self, position: i64) -> None:
@@ -166,8 +165,6 @@ class RowWriter(Outbox):
         self._events = vec[i64]([s.EVENT_OF[rule] | s.SOURCE_OF[rule] << 8 for rule in range(s.RULES_COUNT)])
         self._sessions = []
         self._dedup = None
-        self._actors = []
-        self._last_actor = None
         self._new_body = False
 
     def attach(self, sessions: list[Session | None]) -> None:
@@ -188,9 +185,6 @@ class RowWriter(Outbox):
         acting: i64 = 0
         if actor is not None:
             acting = actor.number
-            if actor is not self._last_actor:
-                self._last_actor = actor
-                self._actors.append(actor)
             if actor.named_in_segment != self.segment and self.names_sessions:
                 self._name_session(actor, now)
         before = job.position
@@ -432,9 +426,6 @@ class RowWriter(Outbox):
             self._spilled = []
         self.rows = 0
         self._var_bytes = 0
-        if self._last_actor is not None:
-            self._last_actor = None
-            self._actors = []
         if len(self.frame) <= _BUFFER_BYTES_MAX:
             self._vars.truncate(0)
         else:
@@ -484,15 +475,20 @@ class RowWriter(Outbox):
 
         The rows go to the new segment `segment`, and every segment has to contain the names that it uses.
         """
+        actors: set[int] = set()
         for row in range(self.rows):
-            tube = tubes.get(self._words[_HEADER_WORDS + row * _ROW_WORDS + TUBE_AT // 8])
+            at = _HEADER_WORDS + row * _ROW_WORDS
+            actors.add(self._words[at + ACTOR_AT // 8])
+            tube = tubes.get(self._words[at + TUBE_AT // 8])
             if tube is not None and tube.defined_in_segment != segment:
                 self._add_tube_row(tube, TUBE_NAMED, now, None)
                 tube.defined_in_segment = segment
-        for session in self._actors:
-            if session.named_in_segment != segment and self.names_sessions:
-                self._name_session(session, now)
-                session.named_in_segment = segment
+        if self.names_sessions:
+            # A look at each session: this happens once per segment.
+            for session in self._sessions:
+                if session is not None and session.number in actors:
+                    self._name_session(session, now)
+                    session.named_in_segment = segment
 
     def _add_extra_vars(self, extra: Extra) -> None:
         if extra.reason:
