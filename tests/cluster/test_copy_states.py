@@ -147,3 +147,20 @@ def test_a_copy_that_was_handed_over_is_not_queued_on_the_strength_of_an_old_war
         guild.run(10)
         assert only_job(guild, 1).state == s.DELAYED, "it was queued without a warning"
     assert guild.sent[m.WILLQUEUE] > before
+
+
+@pytest.mark.parametrize("how", ["paused", "buried"])
+def test_a_warning_ends_when_the_job_is_not_queued_after_it(how: str) -> None:
+    guild = NodeCluster(2)
+    id = guild[0].ask("addjob", "q", "body", 1000, "retry", 4)
+    guild.lost.add(m.QUEUED)
+    while state_of(guild, 1) != "warned":
+        guild.run(10)
+    if how == "paused":
+        guild[1].ask("pause", "q", "in")
+        guild.run(600)
+        assert only_job(guild, 1).state == s.DELAYED, "the pause holds the job back for another retry time"
+    else:
+        assert guild[1].ask("bury", id) == b"OK"
+        assert only_job(guild, 1).state == s.BURIED
+    assert state_of(guild, 1) == "unwarned"

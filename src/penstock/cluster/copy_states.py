@@ -19,11 +19,10 @@ Which states are possible when:
 - A TAKEN job is LEASED only if no warning is needed: it has no other holder, is delivered at most once, or has no
   timer. Otherwise the delivery sets the timer to the time of the warning, and the copy is UNWARNED. Holders that are
   found while a copy is LEASED or WARNED get WILLQUEUE when they are found.
+- A LEASED job is never DELAYED or BURIED, because these transitions apply TIMER_SET.
 - A job becomes WARNED while it is DELAYED or TAKEN, and its timer then fires within WARNING_MS. The warning ends if
-  another holder objects, or if the job is handed over or delivered.
-- A job that is delayed again or buried on this node keeps its state, for example if its consumer releases it with a
-  delay, or if its queue is paused when the timer fires. So a WARNED or LEASED job can be DELAYED for longer, and is
-  queued after that without another warning.
+  another holder objects, or if the job is delayed again, buried, handed over or delivered. So an old warning never
+  permits a later queueing.
 - The log stores only whether a copy is FRESH. After a restart all others are UNWARNED. The node may then repeat a
   warning, but never omits one.
 """
@@ -78,7 +77,7 @@ TRANSITIONS: Final[list[tuple[int, int, int]]] = [
     (DELIVERED, LEASED, LEASED),  # The consumer asked for more time, and no other holder has to be warned.
     (TIMER_SET, LEASED, UNWARNED),  # The delivered job has other holders, which are warned before it returns.
     (TIMER_SET, UNWARNED, UNWARNED),  # A consumer of another node asked for more time: the retry time starts again.
-    (TIMER_SET, WARNED, UNWARNED),  # As above after the warning, which does not count any more.
+    (TIMER_SET, WARNED, UNWARNED),  # As above after the warning; or the job was delayed or buried instead of queued.
     (TIMER_SET, FRESH, FRESH),  # A client asked for more time during the delay of the producer.
     (WARNING_SENT, UNWARNED, WARNED),  # The timer fired. It fires again after WARNING_MS.
     (YIELDED, FRESH, UNWARNED),  # Another holder has queued the job, so the delay of its producer is over.

@@ -514,6 +514,8 @@ class Cluster(ReplicationHooks):
             self.requeue.queued(job, copy, event, now)
         elif event == s.TOUCHED and state == s.TAKEN:
             self.requeue.delivered(job, copy, now)
+        elif state == s.DELAYED or state == s.BURIED:
+            self.requeue.end_warning(copy)
 
     def _live_here_alone(self, job: Job, copy: Copy, now: i64) -> None:
         """Delete the copies of a job that was moved to a tube which lives on this node only.

@@ -129,6 +129,11 @@ class Requeue:
             self._send(QUEUED, job, copy.holders, ASKED_FOR)
             copy.timers_restarted = now
 
+    def end_warning(self, copy: Copy) -> None:
+        """End the validity of a warning, because the job was delayed or buried: it is not about to be queued."""
+        if may_queue(copy):
+            move(copy, TIMER_SET)
+
     def postponed(self, job: Job, now: i64) -> None:
         """Send WORKING to the other holders of a job that another node has delivered.
 
