@@ -41,7 +41,7 @@ class FunctionCall(Call[Called]):
         self.largest = max(len(word) - _BESIDE_BODY_BYTES for word in self.words)
 
     def wait_word(self) -> bytes:
-        """Return the longest time that the function waits, as an argument of the call, in seconds."""
+        """Return `wait_ms` in the form in which functions expect a timeout: seconds, encoded in msgpack."""
         return pack(self.wait_ms / 1000)
 
 

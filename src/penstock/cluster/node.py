@@ -319,7 +319,10 @@ class Cluster(ReplicationHooks):
         return self.replications.default_level(name, self.state.keeps_nothing(), now)
 
     def added_alone(self) -> None:
-        """Count a job that has one copy, because its producer gave no number and no other node accepts copies."""
+        """Count an added job that exists only on this node, although the default number of copies is greater.
+
+        Its producer gave no number of copies, and no other node accepts copies.
+        """
         if self.members.peers:
             self.replications.count_below_default(1)
 

@@ -20,7 +20,7 @@ _QUEUES_MAX: Final = 10_000
 
 
 class Refusals:
-    """Nodes that are not expected to accept copies now, of any job or of jobs of one queue."""
+    """Nodes that are not expected to accept copies now: copies of all jobs, or only of the jobs of one queue."""
 
     _nodes: dict[bytes, i64]  # The time until which a node is not expected to hold copies.
     _queues: dict[

@@ -239,7 +239,7 @@ class Replications:
         return max(1, min(REPLICATE, len(self._place.accepting(queue, now)) + have))
 
     def count_below_default(self, copies: i64) -> None:
-        """Count a job with fewer copies than it would have if all members accepted copies."""
+        """Increase `below_default` if a job has fewer copies than it would have if all members accepted copies."""
         if copies < min(REPLICATE, self._place.members.size()):
             self.below_default += 1
 

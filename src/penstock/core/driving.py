@@ -309,9 +309,9 @@ class Driving(Moves):
     # Jobs that returned without the driver
 
     def _serve_driver(self, tube: Tube, now: i64) -> bool:
-        """Call the driver to release the tasks of jobs that returned to the tube.
+        """Let the driver of a tube release the jobs that returned to the tube without a call of the driver.
 
-        Return whether the driver can serve takes.
+        This is the case, for example, if the session of a taken job ended. Return whether the driver can serve takes.
         """
         try:
             self._driver(tube, now)

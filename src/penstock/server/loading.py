@@ -73,7 +73,7 @@ class Progress:
         self._logged = time.monotonic()
 
     def update(self, done_bytes: int, total_bytes: int) -> None:
-        """Store the new figures, log them from time to time, and let the event loop run.
+        """Store how many bytes are loaded, log this from time to time, and let the event loop run.
 
         Compiled code never releases the interpreter lock by itself, so this sleeps for 0 seconds.
         """

@@ -11,14 +11,15 @@ The node that opens a link sends on it. The other node sends only the second mes
                                                        incarnation]
     [proof, known], packets …                     →
 
-Both nodes prove that they have the shared secret, with an HMAC over the whole handshake. Each packet has a tag, made
-with a key that is derived from the handshake, and with the packet's number on the link. A forged, changed, replayed or
-missing packet is detected, and nothing after it is read. Each node sends its own epoch, and the greatest epoch of the
-other node that it has seen. A node that was replaced by a standby therefore detects this when it connects to its first
-peer. The listener also names its incarnation, which changes when it loses its jobs, so the dialler knows which
-incarnation receives the packets of this link. A peer with another version gets an error that names the version. For any
-bytes, the parser returns messages or raises a `ProtocolError`. Before a peer has proven its identity, only short
-messages are accepted.
+Both nodes prove that they have the shared secret, with an HMAC over the whole handshake. Each packet has an
+authentication tag. It is computed from the contents of the packet, its number on the link, and a key that is derived
+from the handshake. A forged, changed, replayed or missing packet is detected, and nothing after it is read.
+
+Each node sends its own epoch, and the greatest epoch of the other node that it has seen. A node that was replaced by a
+standby therefore detects this when it connects to its first peer. The listener also names its incarnation, which
+changes when it loses its jobs, so the dialler knows which incarnation receives the packets of this link. A peer with
+another version gets an error that names the version. For any bytes, the parser returns messages or raises a
+`ProtocolError`. Before a peer has proven its identity, only short messages are accepted.
 """
 
 from __future__ import annotations
@@ -234,7 +235,10 @@ def parse_hello(word: bytes, answers: bool) -> Hello:
 
 
 class Secrets:
-    """The proofs and the HMAC key of one link. They are derived from the shared secret and the handshake."""
+    """The proofs of one link and the key of its authentication tags.
+
+    They are derived from the shared secret and the handshake.
+    """
 
     _secret: bytes
     _said: bytes
@@ -257,7 +261,7 @@ class Secrets:
         return self._made(b"dialler", _epoch_bytes(known))
 
     def link_key(self) -> bytes:
-        """Return the HMAC key with which the packets of this link are tagged."""
+        """Return the key of the authentication tags of the packets of this link."""
         return self._made(b"link")
 
     def _made(self, purpose: bytes, more: bytes = b"") -> bytes:
@@ -275,7 +279,10 @@ def equal_in_constant_time(proof: bytes, expected: bytes) -> bool:
 
 
 class PacketTags:
-    """Computes the tags of the packets of one link. A tag depends on the number of its packet."""
+    """Computes the authentication tags of the packets of one link.
+
+    A tag depends on the key of the link, the number of the packet and the contents of the packet.
+    """
 
     _key: bytes
     _number: int
@@ -285,7 +292,7 @@ class PacketTags:
         self._number = 0
 
     def next(self, payload: bytes) -> bytes:
-        """Return the tag of the next packet, which has these contents."""
+        """Return the authentication tag of the next packet. `payload` is the contents of the packet."""
         number, self._number = self._number, self._number + 1
         salt = number.to_bytes(8, "big")
         return hashlib.blake2b(payload, digest_size=TAG_BYTES, key=self._key, salt=salt).digest()
@@ -338,7 +345,7 @@ class Frames:
 
 
 def verified_payload(frame: bytes, seal: PacketTags) -> bytes:
-    """Return the contents of a packet. Raise ProtocolError if its tag is wrong."""
+    """Return the contents of a packet. Raise ProtocolError if its authentication tag is wrong."""
     payload = frame[TAG_BYTES:]
     if not equal_in_constant_time(frame[:TAG_BYTES], seal.next(payload)):
         raise ProtocolError("a packet has a wrong tag: it was changed, repeated or lost on the way")

@@ -203,7 +203,11 @@ class TakenSpace(_AllTubesSpace):
         return _TakenJobs(self.engine, self.tubes_of(query, self._order.index(1)))
 
     def find_few(self, query: Query, now: i64) -> list[object] | None:
-        """Return the job with a task id, or the jobs of the client's own session, or None if a scan is needed."""
+        """Return the jobs that a query selects, or None if they can only be found by a scan.
+
+        If the query names a tube and a task id, at most one job matches. If it names the client's own session, the
+        jobs that this session holds match.
+        """
         parts = query.index.parts[: len(query.values)]
         task, session = self._order.index(2), self._order.index(0)
         if query.exact and self._order.index(1) in parts and task in parts:

@@ -524,7 +524,7 @@ class CallInbox(Inbox):
 
 
 def one(value: object) -> bytes:
-    """Return the encoded results of a function that returns one value."""
+    """Encode `value` as the results of a function: an array with this one value."""
     return b"\x91" + pack(value)
 
 

@@ -455,7 +455,7 @@ class Queue15Functions:
         return statistics(space, name.decode("utf-8", "backslashreplace"), tube, self._calls.get(tube.number, {}))
 
     def count(self, tube: Tube, what: str) -> None:
-        """Count a call that changes no task. `what` is its name in the statistics."""
+        """Increase the counter of a call that changes no task. `what` is the name of the counter in the statistics."""
         counts = self._calls.get(tube.number)
         if counts is None:
             if len(self._calls) > len(self._engine.tubes):
@@ -488,7 +488,7 @@ class Queue15Functions:
         return job
 
     def task(self, job: Job, space: int, status: str) -> bytes:
-        """Return the encoded results of a function that returns a task with this status."""
+        """Encode a task as the result of a function. `status` is the status to show."""
         body = job.user_body()
         kind = job.user_body_kind()
         if not isinstance(body, bytes):
@@ -499,7 +499,7 @@ class Queue15Functions:
         return self.with_body(job, space, status, body, kind)
 
     def with_body(self, job: Job, space: int, status: str, body: bytes, kind: int) -> bytes:
-        """Return the encoded results of a function that returns a task. `body` is the body of the task."""
+        """Encode a task as the result of a function. `status` is the status to show, `body` the body of the task."""
         writer = BytesWriter()
         writer.append(0x91)
         write_array(writer, 3 + fields_count(body, kind))

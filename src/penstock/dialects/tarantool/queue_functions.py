@@ -269,11 +269,11 @@ class Tasks:
         writer.write(data)
 
     def one(self, job: Job, letter: i64) -> bytes:
-        """Return the encoded results of a method that returns a task. `letter` is the state to show."""
+        """Encode a task as the result of a method. `letter` is the state to show."""
         return self.with_data(job, letter, self.data(job))
 
     def with_data(self, job: Job, letter: i64, data: bytes) -> bytes:
-        """Return the encoded results of a method that returns a task. `data` is the data of the task."""
+        """Encode a task as the result of a method. `data` is the encoded data of the task."""
         writer = BytesWriter()
         writer.append(0x91)
         self.write(writer, job, letter, data)

@@ -32,7 +32,7 @@ class Task:
         self.body = body
 
     def row(self, state: int, new: Changes = NO_CHANGES) -> Row:
-        """Return the row of the task with this status and these changes."""
+        """Return the row of the task, with its status replaced by `state` and the changes `new` applied."""
         tube = self.tube if new.tube is None else new.tube
         body = self.body if new.body is None else new.body
         row = self._rows.row(self.job, self.key, tube, body, state)

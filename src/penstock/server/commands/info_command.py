@@ -71,7 +71,7 @@ class Info:
         self._memory_peak = max(self._memory_peak, self._server.used_memory())
 
     def _rate(self, figure: int) -> float:
-        """Return how much a counter grows per second. `figure` is its index in a sample."""
+        """Return how much a counter grows per second. `figure` is the index of the counter in a sample."""
         if len(self._samples) < 2:
             return 0.0
         first, last = self._samples[0], self._samples[-1]

@@ -46,7 +46,7 @@ _PERCENT: Final = re.compile(r"([1-9][0-9]?|100)%", re.ASCII)
 
 
 class Refused(ValueError):
-    """The input is not a valid value. The message continues "must be" and describes a valid one."""
+    """The input is not a valid value. The message describes valid values and completes the sentence "… must be …"."""
 
 
 class Kind(Generic[T]):
@@ -54,7 +54,7 @@ class Kind(Generic[T]):
 
     # The type of its values, as written in an annotation.
     annotation: str
-    # A description of valid values that continues "must be", for errors and the documentation.
+    # A description of valid values. It completes the sentence "… must be …" in errors and in the documentation.
     allowed: str
     # Whether a value is written as several words.
     several = False

@@ -1,7 +1,7 @@
 """Checkers of the promises about batches of jobs, for the workload `tubes`.
 
-W10  The jobs of a stage are delivered after its publication was requested, all of them or none. Of the stages that
-     are published with the same mark, one is.
+W10  The jobs of a stage are delivered after its publication was requested, all of them or none. If
+     several stages are published with the same mark, the jobs of only one of them are delivered.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from penstock.testing.sim.tube_history import StageRecord, TubeHistory
 
 
 def check_stages(history: TubeHistory) -> Iterator[tuple[bytes, str]]:
-    """Check W10. Return the tube and the text of each violation."""
+    """Check W10: see the docstring of this module. Return the tube and the text of each violation."""
     delivered = {lease.body for lease in history.leases}
     marked: dict[bytes, list[bytes]] = {}
     for lease in history.leases:

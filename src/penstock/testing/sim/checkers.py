@@ -452,7 +452,7 @@ def check_forgotten(world: World) -> None:
 
 
 def _note_sometimes(world: World, by_id: dict[bytes, list[Delivery]]) -> None:
-    """Count events that must occur in some seeds. Without these events, the simulation would test too little."""
+    """Count the events in `world.counted` that must occur in some seeds, or else the simulation tests too little."""
     history = world.history
     for deliveries in by_id.values():
         if len(deliveries) > 1:
@@ -476,7 +476,7 @@ def _note_sometimes(world: World, by_id: dict[bytes, list[Delivery]]) -> None:
 
 
 def _note_node(world: World, node: SimNode) -> None:
-    """Count the events of a node since its last start."""
+    """Add the events of a node since its last start to `world.counted`."""
     cluster = node.cluster
     counts = {
         "an ack was collected": cluster.acks.collected,

@@ -92,7 +92,7 @@ def _is_excused(world: TubeWorld, tube: bytes) -> bool:
 
 
 def _contents(world: TubeWorld) -> Iterator[str]:
-    """Check W2."""
+    """Check W2: a delivered job was put into this tube, its put was not refused, and its delay was over."""
     jumps = "clock_jump" in world.options.nemeses
     slow = 1_000_000 + world.options.drift_ppm
     for lease in world.tubes.leases:
@@ -110,7 +110,7 @@ def _contents(world: TubeWorld) -> Iterator[str]:
 
 
 def _lost(world: TubeWorld) -> Iterator[str]:
-    """Check W4."""
+    """Check W4: every job whose put was answered with success is delivered."""
     delivered = {lease.body for lease in world.tubes.leases}
     # A take whose reply was lost may have delivered a job that is not delivered again.
     lost = {take.tube.name for take in world.tubes.takes if take.tube.once and take.outcome == UNKNOWN}
@@ -122,7 +122,10 @@ def _lost(world: TubeWorld) -> Iterator[str]:
 
 
 def _acked(world: TubeWorld) -> Iterator[str]:
-    """Check W5 and W6."""
+    """Check W5 and W6: a job is acked once and not delivered after that. Without faults, its holder can ack it.
+
+    Also check a part of W9: every delivered job is acked in the end.
+    """
     for body, leases in _by_body(world).items():
         tube = leases[0].tube
         if _is_excused(world, tube.name):
@@ -185,7 +188,10 @@ def _precedes(first: Put, second: Put) -> bool:
 
 
 def _keys(world: TubeWorld) -> Iterator[str]:
-    """Check W3. A fault can end a lease unnoticed, so a job counts only while its session certainly holds it."""
+    """Check W3: at most `key_limit` jobs of a key are taken at a time.
+
+    A fault can end a lease unnoticed, so a job counts only while its session certainly holds it.
+    """
     by_key: dict[tuple[bytes, bytes], list[tuple[int, int, Lease]]] = {}
     by_body = _by_body(world)
     for lease in world.tubes.leases:
@@ -244,7 +250,7 @@ def _leases(world: TubeWorld) -> Iterator[str]:
 
 
 def _began_within(lease: Lease, begin: int, end: int) -> bool:
-    """Return whether a lease certainly began within a span."""
+    """Return whether a lease certainly began between the times `begin` and `end`."""
     if lease.claim_until:
         return begin <= lease.take.invoked and lease.sent < end
     return begin <= lease.delivered < end
@@ -259,7 +265,7 @@ def _left(world: TubeWorld) -> Iterator[str]:
 
 
 def _stages(world: TubeWorld) -> Iterator[str]:
-    """Check W10."""
+    """Check W10: the jobs of a stage are delivered together, after its publication was requested."""
     for tube, complaint in check_stages(world.tubes):
         if not _is_excused(world, tube):
             yield complaint
@@ -296,7 +302,7 @@ def _by_body(world: TubeWorld) -> dict[bytes, list[Lease]]:
 
 
 def _note_sometimes(world: TubeWorld) -> None:
-    """Count events that must occur in some seeds."""
+    """Count the events in `world.counted` that must occur in some seeds."""
     homes = {name: node.number for node in world.nodes for name in strict_tubes(node)}
     for put in world.tubes.puts.values():
         if put.outcome == DONE and homes.get(put.tube.name, put.node) != put.node:
