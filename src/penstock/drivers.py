@@ -392,7 +392,7 @@ def encode_shown(data: Any) -> tuple[bytes, int]:
 
 
 def driver_draft(body: Any, options: dict[str, Any]) -> Draft:
-    """Return the draft of a put into a tube with a driver. The driver receives the options unchanged."""
+    """Return the draft of a new job for a tube that has a driver. The driver receives the options unchanged."""
     raw, kind = body if isinstance(body, EncodedBody) else encode_shown(body)
     return Draft(raw, body_kind=kind, options=options)
 

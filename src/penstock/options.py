@@ -313,7 +313,10 @@ def new_policy(type: str | TubePolicy | None, options: dict[str, Any]) -> TubePo
 
 
 def changed_policy(name: bytes, old: TubePolicy, type: str | TubePolicy | None, options: dict[str, Any]) -> TubePolicy:
-    """Return the policy of an existing tube with some options changed. Raise TubeExists if `type` is another type."""
+    """Return a copy of a tube's policy in which some options are changed.
+
+    If `type` is a policy, it replaces the old policy. Raise TubeExists if `type` names another type than the tube has.
+    """
     if isinstance(type, TubePolicy):
         return altered(type, **options)
     if type is not None and text(type, "the type of a tube") != old.type:

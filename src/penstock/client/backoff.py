@@ -74,7 +74,7 @@ class Deadline:
         self.until = until
 
     def reconnecting(self) -> None:
-        """Record that the connection was lost, so the call connects again."""
+        """Called when the connection of a call was lost and the call connects again. This base class does nothing."""
 
 
 def end_of(call: Call[Any]) -> float:

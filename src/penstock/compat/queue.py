@@ -373,7 +373,7 @@ class Tube:
         return before
 
     def _committed(self, callback: OnChange, seen: WatchedChange) -> None:
-        """Call the function with a change of a queue in this process."""
+        """Call `callback` with the task and the event of a change, for a queue in this process."""
         change = seen.change
         call = _CALL_OF_EVENT.get(change.event)
         if call is None or callback is not self._callback:
@@ -385,7 +385,10 @@ class Tube:
         callback(Task(id, _LETTERS[change.after], data), _WHAT.get(call, call))
 
     def _changed(self, callback: OnChange, known: dict[str, Task], change: Change) -> None:
-        """Call the function with a change of a queue on a server. The server sends the change without the task."""
+        """Call `callback` with the task and the event of a change, for a queue on a server.
+
+        The server sends the change without the task.
+        """
         if known is not self._seen:
             return  # The function was removed or replaced.
         call = _CALL_OF_EVENT.get(change.event)

@@ -349,7 +349,7 @@ class Dispatcher:
         self.report(error)
 
     def report(self, error: Exception) -> None:
-        """Count an internal error and report it to the server."""
+        """Increase `internal_errors`, and pass the error to the server."""
         self.internal_errors += 1
         self.hooks.failed(error)
 

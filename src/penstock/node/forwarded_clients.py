@@ -245,7 +245,7 @@ class ForwardedClients:
 
 
 def _error_line(replies: bytes) -> bytes:
-    """Return the error line without its dash if the reply is a RESP error, otherwise b""."""
+    """If a reply is a RESP error, return its line without the dash, otherwise b""."""
     return replies[1:].partition(b"\r\n")[0] if replies.startswith(b"-") else b""
 
 

@@ -33,5 +33,5 @@ class SyncPolicy:
         return self.average_s <= INLINE_MAX_S and unsynced_bytes <= INLINE_BYTES_MAX
 
     def record(self, seconds: float) -> None:
-        """Record how long a sync took."""
+        """Update the average duration, because a sync has ended that took `seconds`."""
         self.average_s += _WEIGHT * (seconds - self.average_s)

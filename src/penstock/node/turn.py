@@ -119,7 +119,7 @@ class _Output:
 
 
 class Turn:
-    """The cycle in which a node works: see the module's text."""
+    """The cycle in which a node works: see the docstring of this module."""
 
     engine: Engine
     clock: Clock

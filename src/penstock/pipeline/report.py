@@ -228,7 +228,7 @@ class _ReportBuilder:
         return sorted(rows, key=lambda row: (place.get(row["tube"], len(place)), row["tube"]))[:ROWS_MAX]
 
     def _greatest(self, name: str, by: Sequence[str], order: str, **how: str) -> list[Row]:
-        """Return the rows of a grouped table with the greatest sums of the column `order`."""
+        """Group a table, and return the rows that have the greatest sums of the column `order`."""
         table = group(self._gold.table(name), by, **{order: "sum"}, **how)
         # Ties are broken by the keys, so that the result is the same each time.
         keys = [(order, "descending"), *((each, "ascending") for each in by)]

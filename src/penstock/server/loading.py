@@ -164,7 +164,7 @@ class Loading:
             connection.hand_over(server, doors)
 
     def opened(self, connection: _LoadingConnection) -> bool:
-        """Count a new connection. Return whether it is within the limit."""
+        """Register a new connection. Return False if there are too many connections."""
         if len(self.connections) >= self._clients_max:
             return False
         self.connections[connection] = None

@@ -368,7 +368,7 @@ class IprotoReply(Reply):
         self._writer.append(0x80)
 
     def body(self, sync: i64, fields: bytes) -> None:
-        """Write a reply with a body of these encoded fields."""
+        """Write a reply. `fields` is the encoded body of the reply."""
         self._head(sync, 0, len(fields))
         self._writer.write(fields)
 

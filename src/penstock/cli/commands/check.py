@@ -92,7 +92,7 @@ class Metric:
     unit: str = ""  # "s" for seconds, "B" for bytes, "" for a count.
 
     def figure(self) -> str:
-        """Return the number as text that programs can parse."""
+        """Return the value of the metric as text that programs can parse."""
         return f"{self.value:.6f}" if self.unit == "s" else f"{self.value:.0f}"
 
     def read(self, text: str) -> float:

@@ -70,7 +70,7 @@ class Database(Protocol):
         """Yield the rows of a space in the order of the primary key, after a cursor."""
 
     def last(self, space: Space) -> bytes | None:
-        """Return the row of a space with the greatest primary key, or None if it is empty."""
+        """Return the row that has the greatest primary key of a space, or None if the space is empty."""
 
 
 def read_spaces(space_rows: list[Any], index_rows: list[Any]) -> dict[str, Space]:

@@ -114,7 +114,7 @@ class QueueTube:
 
 
 def _policy(type: str, options: dict[Any, Any], name: str) -> TubePolicy:
-    """Return the policy of a tube with the options of its row in `_queue`."""
+    """Return the policy that follows from the options of a tube in its row of `_queue`."""
     base = PRESETS[type]
     given: dict[str, Any] = {"temporary": True} if options.get("temporary") is True else {}
     try:

@@ -236,7 +236,7 @@ class BoxFunctions(Functions):
     """The functions of the module `box`."""
 
     def method(self, owner: bytes, name: bytes) -> Method | None:
-        """Return the function with a name, or None. The functions of a database raise an error when they are called."""
+        """Return a function by its name, or None. Functions that only a database has raise an error when called."""
         if name == b"cfg" or name.startswith((b"schema.", b"execute", b"sql.")):
             return Method(READ, _refuse_database)
         return super().method(owner, name)

@@ -556,7 +556,7 @@ def kick_count(value: object) -> int | float:
 
 
 def whole_count(count: int | float) -> int:
-    """Round the count of a kick down to a whole number. Return NEVER if the count is infinite."""
+    """Round `count`, the number of tasks to kick, down to a whole number. Return NEVER if it is infinite."""
     return NEVER if math.isinf(count) else math.floor(count)
 
 
@@ -861,7 +861,7 @@ def _text(name: bytes) -> str:
 
 
 def policy_from_options(base: TubePolicy, options: dict[str, object]) -> TubePolicy:
-    """Return the policy `base` with these options. The caller has removed options that the type does not support."""
+    """Return a copy of the policy `base`, changed by `options`. The type of the tube supports all of these options."""
     given: dict[str, Any] = {}
     for name, value in options.items():
         if name == "on_task_change":

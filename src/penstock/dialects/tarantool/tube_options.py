@@ -21,7 +21,7 @@ _OWN: Final = frozenset(
 
 
 def has_tube_option(policy: TubePolicy, name: str) -> bool:
-    """Return whether `create_tube` has this option for a type with this policy."""
+    """Return whether `create_tube` supports the option `name` for a type of tube that has this policy."""
     if name == "ttl" or name == "ttl_while_taken":
         return policy.has_ttl
     if name == "ttr":
@@ -38,7 +38,7 @@ def has_tube_option(policy: TubePolicy, name: str) -> bool:
 
 
 def has_put_option(policy: TubePolicy, name: str) -> bool:
-    """Return whether `put` has this option in tubes with this policy."""
+    """Return whether `put` supports the option `name` in tubes that have this policy."""
     if name == "ttr":
         return policy.has_ttr
     if name == "utube":
@@ -51,14 +51,14 @@ def has_put_option(policy: TubePolicy, name: str) -> bool:
 
 
 def has_take_option(policy: TubePolicy, name: str) -> bool:
-    """Return whether `take` has this option in tubes with this policy."""
+    """Return whether `take` supports the option `name` in tubes that have this policy."""
     if name == "utube":
         return policy.keys == KEYS_TAGGED
     return name == "stube" and (policy.keys == KEYS_NAMED or policy.keys == KEYS_TAGGED)
 
 
 def has_release_option(policy: TubePolicy, name: str) -> bool:
-    """Return whether `release` has this option in tubes with this policy."""
+    """Return whether `release` supports the option `name` in tubes that have this policy."""
     if name == "delay":
         return policy.has_delay
     if name == "ttl":

@@ -77,7 +77,7 @@ class _SpaceMethod:
         self._name = name
 
     def call(self, caller: Caller, call: Request, owner: bytes, now: int) -> bytes | None:
-        """Call the method on the space `owner`. If this is not an xqueue space, call the function of `others`."""
+        """Call the method `_name` of the space `owner`. If `owner` is not an xqueue space, `_others` has the method."""
         space = self._spaces.find(owner)
         if space is None:
             other = self._others.method(owner, self._name.encode())

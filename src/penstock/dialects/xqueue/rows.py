@@ -197,7 +197,7 @@ class Rows:
     # To users
 
     def row(self, job: Job, key: list[Any], tube: bytes, body: bytes, state: int) -> Row:
-        """Return the row of a job, with the status of `state`."""
+        """Return the row of a job. `state` determines the status in the row."""
         options = self.options
         row = self._with_payload(_body_value(body, job.body_kind), job.body_kind)
         for at, value in zip(options.key, key, strict=True):
@@ -216,7 +216,7 @@ class Rows:
         return dict(zip(self._names, row, strict=True)) if self.options.retval == TABLE else row
 
     def _with_payload(self, value: Any, kind: int) -> Row:
-        """Return a row with the fields of a body. All other fields are nil."""
+        """Return a row that has the fields of a body, and nil in all other fields."""
         if self._names:
             row: Row = [None] * len(self._names)
             own = len(self._payload) > 1 and isinstance(value, dict) and all(self._is_payload(name) for name in value)
@@ -262,7 +262,7 @@ def key_text(key: list[Any]) -> str:
 
 
 def key_name(key: list[Any], options: Options) -> bytes:
-    """Return the name of the job with a primary key: text unchanged, other values as JSON."""
+    """Convert the primary key of a task to the name of its job. Text stays unchanged; other values become JSON."""
     if len(key) == 1 and options.key_type() == "string":
         return bytes(key[0].encode("utf-8", "surrogateescape"))
     written = json.dumps(key if len(key) > 1 else key[0], separators=(",", ":"), ensure_ascii=False)
@@ -270,7 +270,7 @@ def key_name(key: list[Any], options: Options) -> bytes:
 
 
 def named_key(name: bytes, options: Options) -> list[Any]:
-    """Return the primary key of a job with a name. A name from another dialect can be any text."""
+    """Convert the name of a job to the primary key of its task. A name from another dialect can be any text."""
     text = name.decode("utf-8", "surrogateescape")
     if len(options.key) == 1 and options.key_type() == "string":
         return [text]

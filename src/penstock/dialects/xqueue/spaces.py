@@ -106,6 +106,6 @@ def _check_switch(tube: Tube, before: Options | None, options: Options) -> None:
 
 
 def _function(given: object) -> Callable[[], Any] | None:
-    """Return the function in the options that makes primary keys, or None if there is none."""
+    """Return the function that makes primary keys, or None if the options `given` do not contain one."""
     made: Any = as_map(as_map(given, "options").get("features"), "opts.features").get("id")
     return made if callable(made) else None

@@ -222,7 +222,7 @@ class _Lookup(_JournalCommand):
     """A command that reads files before it replies."""
 
     def step(self, caller: Caller, now: int) -> bool:
-        """Start to read. When that is done, reply."""
+        """Start to read the files in a thread. When the result is available, reply."""
         if self.found is None:
             self._commands.in_thread(self.read, self._looked_up)
             return self.park()
@@ -373,7 +373,10 @@ class _Follow(_JournalCommand):
         return True
 
     def _is_at_end(self) -> bool:
-        """Return True if there is nothing to read and the timeout has passed. If not, start to read or to wait."""
+        """Return True if the log has nothing more to read and the timeout has passed.
+
+        Otherwise start to read, or to wait for more, and return False.
+        """
         journal = self._commands.server.host.journal
         if journal is None:
             self.cancel()

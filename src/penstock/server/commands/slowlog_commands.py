@@ -68,7 +68,10 @@ class Latency:
         self._worst: dict[bytes, int] = {}
 
     def add(self, event: bytes, ms: int) -> None:
-        """Record an event of `ms` milliseconds, unless that is below the threshold. Keep the longest per second."""
+        """Record that an event took `ms` milliseconds, unless this is below the threshold.
+
+        For each second, only the longest event is kept.
+        """
         threshold = self._server.config.latency_monitor_threshold
         if threshold == 0 or ms < threshold:
             return

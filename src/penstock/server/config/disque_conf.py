@@ -96,7 +96,7 @@ class Rewrite:
 
 
 def rewritten(text: str, rewrites: dict[str, Rewrite]) -> str:
-    """Return the text of a config file with new lines for settings, and everything else unchanged.
+    """Return the text of a config file in which the lines of some settings are replaced.
 
     The last line of a setting counts, so it is replaced and the others are removed. A later `include` can override a
     line, so a setting whose last line is before an `include` is written at the end.

@@ -133,7 +133,10 @@ def rewritten(text: str, rewrites: dict[str, Rewrite]) -> str:
 
 
 def _replaced(lines: list[str], value: str) -> str:
-    """Return the line of a key with a new value. Keep the comment after an old value that was on one line."""
+    """Return the line that gives a key the new `value`. `lines` are the old lines of the key.
+
+    If there is only one old line, keep the comment at its end.
+    """
     key = _KEY.match(lines[0])
     assert key is not None
     comment = ""

@@ -105,7 +105,7 @@ class Accounts:
 
     @property
     def any(self) -> bool:
-        """Return whether clients have to authenticate."""
+        """Return whether there are users, so that clients have to authenticate."""
         return bool(self._users)
 
     def admits(self, account: Account) -> bool:

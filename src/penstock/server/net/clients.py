@@ -315,7 +315,7 @@ class Clients:
 
 
 def _began_before(those: dict[Connection, float], when: float) -> list[Connection]:
-    """Return the connections whose time is before `when`. `those` is in the order of these times."""
+    """Return the connections of `those` whose time is before `when`. `those` is sorted by time."""
     found = []
     for connection, began in those.items():
         if began > when:

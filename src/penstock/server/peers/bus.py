@@ -234,7 +234,7 @@ class Bus(PeerLinks):
                 self._hang_up(node)
 
     def opened(self, link: Inbound) -> bool:
-        """Count a new incoming link. Return whether there is room for it."""
+        """Register a new incoming link, whose handshake is not finished. Return False if there are too many links."""
         if not self._make_room():
             return False
         self._unknown[link] = None

@@ -162,7 +162,7 @@ class ClaimReader(TubeClient):
             lease.claim_until = max(lease.claim_until, until)
 
     def _read(self, number: int) -> None:
-        """Read a claim again, and compare it."""
+        """Read a claim again, and check that it still has the same jobs."""
         asked = self.now
         words = [b"CLAIM", b"READ", self.consumer, b"%d" % number]
         self.ask(words, 3 * SECOND, lambda answer, local, sent: self._was_read(number, asked, answer))

@@ -66,7 +66,7 @@ class Cluster(Protocol):
         """Return the nodes that clients can connect to."""
 
     def sometimes(self, what: str) -> None:
-        """Count an event that must occur at least once in a run of many seeds."""
+        """Increase the counter of the event `what`, which must occur at least once in a run of many seeds."""
 
 
 # Called with the answer, or None if there was none, the node's time and the time at which the answer was sent.

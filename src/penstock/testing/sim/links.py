@@ -35,7 +35,7 @@ class End(Protocol):
 
 
 class Links:
-    """The links of a node, by the peer ids in its table."""
+    """The links of a node to its peers, by the ids that the peers have in its table of nodes."""
 
     def __init__(
         self,
@@ -75,7 +75,10 @@ class Links:
         return self._lives.get(node, 0)
 
     def keep(self, members: Members) -> list[bytes]:
-        """Open and close links to match the table. Return the nodes whose links the cluster protocol dropped."""
+        """Open and close links to match the table of nodes.
+
+        Return the nodes whose links the cluster protocol dropped.
+        """
         dropped = members.take_stale()
         for node in dropped:
             self.drop(node)

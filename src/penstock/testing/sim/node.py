@@ -94,7 +94,7 @@ class Environment(Protocol):
         """Return the node at an address."""
 
     def id_of(self, number: int) -> bytes:
-        """Return the node id of the node with a number."""
+        """Return the node id of the node that has this number in the simulation."""
 
     def others(self, node: SimNode) -> list[SimNode]:
         """Return all nodes except `node`."""
@@ -121,7 +121,7 @@ class Environment(Protocol):
         """Record that a node stopped because its disk failed."""
 
     def sometimes(self, what: str) -> None:
-        """Count an event that must occur at least once in a run of many seeds."""
+        """Increase the counter of the event `what`, which must occur at least once in a run of many seeds."""
 
 
 class SimClock(Clock):

@@ -87,7 +87,7 @@ def homes_agree(world: TubeWorld) -> bool:
 
 
 def _is_excused(world: TubeWorld, tube: bytes) -> bool:
-    """Return whether a tube is not judged, because a node lost its jobs or two nodes created it before they met."""
+    """Return whether a tube is not checked, because a node lost its jobs or two nodes created it before they met."""
     return tube in world.disputed or any(fault.forgets for fault in world.history.faults)
 
 

@@ -272,7 +272,10 @@ class TubeClient(Client):
         then()
 
     def refused(self, answer: ErrorReply) -> str:
-        """Count an error reply. Return the outcome of the call: REFUSED, or UNKNOWN if it may have been executed."""
+        """Count an error reply by its code, in `history.errors`. Return the outcome of the call.
+
+        The outcome is UNKNOWN if the call may have been executed, otherwise REFUSED.
+        """
         code = "a call" if self.is_iproto else answer.line.partition(b" ")[0].decode()
         self.world.history.errors[code] += 1
         if b"internal error" in answer.line:

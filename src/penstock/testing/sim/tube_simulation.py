@@ -94,7 +94,7 @@ class TubeSimulation(TubeWorld, Simulation):
         self._run_with_faults(chaos)
 
     def _let_in_others(self) -> None:
-        """Let in the clients of the features that the seed uses."""
+        """Start the clients of the features that the seed uses."""
         features = self.options.features
         if STAGES in features:
             for number in range(300, 302):
