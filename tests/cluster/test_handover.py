@@ -3,10 +3,9 @@
 import pytest
 
 from penstock.cluster import messages as m
-from penstock.cluster.images import image_of
 from penstock.cluster.peers import Peer
-from penstock.core.headers import encode_headers
 from penstock.core.job import BodyRef
+from penstock.wire.headers import encode_headers
 
 from .cluster_nodes import NodeCluster
 
@@ -35,16 +34,6 @@ def test_a_job_arrives_on_another_node_with_its_headers(retry: int) -> None:
     guild[0].jobs()[0].ensure_extra().headers = headers
     assert guild[1].ask("getjob", "from", "q") == [[b"q", id, b"body"]]
     assert [job.headers() for job in guild[1].jobs()] == [headers]
-
-
-def test_a_copy_with_headers_that_are_not_valid_is_not_stored() -> None:
-    guild = NodeCluster(2)
-    guild[0].ask("addjob", "q", "body", 1000, "replicate", 1)
-    job = guild[0].jobs()[0]
-    job.ensure_extra().headers = b"\x05\x00\x00\x00abc"
-    message = m.JobsMessage(m.REPLJOB, [image_of(guild[0].cluster.state, job, guild.now)])
-    guild[1].cluster.receive(guild[0].id, message, guild.now)
-    assert not guild[1].jobs()
 
 
 @pytest.mark.parametrize("lost", [m.YOURJOBS, m.TAKENOVER])

@@ -7,11 +7,11 @@ import pytest
 from penstock.cluster import messages as m
 from penstock.core import states as s
 from penstock.core.errors import ProtocolError
-from penstock.core.headers import encode_headers
 from penstock.core.limits import NEVER
 from penstock.core.tube_patterns import TubePatterns
 from penstock.wire import bus
 from penstock.wire.errors import RefusedByPeer
+from penstock.wire.headers import encode_headers
 from penstock.wire.msgpack import pack
 
 ONE, OTHER = b"1" * 40, b"2" * 40
@@ -93,7 +93,7 @@ FIELDS = {
     "FailMessage": "kind node",
     "JobsMessage": "kind quiet number floor sender_incarnation receiver_incarnation jobs",
     "JobImage": "id queue body body_kind repl age_ms order ttl_ms delay_ms retry_ms nacks returns deliveries holders "
-    "state reason",
+    "state reason headers",
     "JobMessage": "kind id argument",
     "CopyMessage": "kind id argument nacks returns",
     "HoldersMessage": "kind id argument holders",
@@ -353,3 +353,10 @@ def test_any_bytes_are_a_handshake_message_or_an_error():
 
 def test_every_kind_of_message_is_covered():
     assert {said.kind for said in MESSAGES} | {m.PONG, m.ENQUEUE, m.WILLQUEUE} == set(range(m.MESSAGES_COUNT))
+
+
+def test_a_job_whose_headers_are_not_valid_is_refused() -> None:
+    job = image()
+    job.headers = b"\x05\x00\x00\x00abc"
+    with pytest.raises(ProtocolError, match="headers"):
+        bus.decode_messages(payload_of([m.JobsMessage(m.REPLJOB, [job])]))

@@ -9,7 +9,6 @@ from penstock.cluster.state import ClusterState
 from penstock.core import states as s
 from penstock.core.copy_commands import admit
 from penstock.core.errors import CommandError
-from penstock.core.headers import are_valid
 from penstock.core.ids import LONG_ID_BYTES
 from penstock.core.job import BODY_MSGPACK, Copy, Job
 from penstock.core.limits import DURATION_MS_MAX, NACKS_MAX, NEVER, check_body
@@ -97,7 +96,7 @@ def _is_sane(image: JobImage) -> bool:
     for time in (image.ttl_ms, image.delay_ms, image.retry_ms):
         if time < 0 or (time > DURATION_MS_MAX and time != NEVER):
             return False
-    return not image.headers or are_valid(image.headers)
+    return True
 
 
 def ttl_minutes(id: bytes) -> i32:

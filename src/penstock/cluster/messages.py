@@ -194,7 +194,7 @@ class JobImage:
     # The state of the sender's copy. In a YOURJOBS the state that the job is to have: buried, or else ready.
     state: i64
     reason: bytes  # The reason of the last failure or bury.
-    headers: bytes  # Encoded by core/headers.py; empty if there are none. Older nodes ignore them.
+    headers: bytes  # Encoded by wire/headers.py; empty if there are none. Older nodes ignore them.
 
     def __init__(self, id: bytes, queue: bytes, body: bytes) -> None:
         self.id = id

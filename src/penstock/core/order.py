@@ -9,11 +9,24 @@ dict as a fifo, whose `next(iter(d))` passes over all entries that were deleted 
 from __future__ import annotations
 
 import heapq
+from typing import Final
 
-from mypy_extensions import i32
+from librt.vecs import vec
+from mypy_extensions import i32, i64
 
 from penstock.core.deadlines import NOWHERE
 from penstock.core.job import Job
+from penstock.core.limits import NEVER
+
+# Limits of ReadyTimes.
+GROUPS_MAX: Final = 1_024
+_GROUPS_MIN: Final = 8
+
+# Neighbours are merged if their interval is at most this part of its age. The part is doubled as often as necessary.
+_FINEST_PART: Final = 128
+
+# Neighbours are also merged if their interval is at most this long, in ms.
+_SHORT_MS: Final = 10
 
 
 class JobHeap:
@@ -173,3 +186,110 @@ class JobBag:
         if last is not job:
             items[pos] = last
             last.pos = pos
+
+
+class ReadyTimes:
+    """The times at which the ready jobs of a tube without keys became ready, in limited memory.
+
+    Ready jobs are served by priority and order, so the first one is often not the one that has been ready for the
+    longest time: a released job returns to its old place, and an urgent job overtakes all others. This class counts the
+    ready jobs by the time at which they became ready. Time never decreases, so a new time is always the last one.
+
+    A *group* is the number of jobs that became ready in an interval. Each time has its own group at first. When there
+    are GROUPS_MAX groups, neighbours are merged whose interval is short compared with its age. The oldest time is
+    therefore exact for up to three quarters of GROUPS_MAX different times. With more of them it can be too early: by
+    10 ms, or by 3 % of the age if the jobs became ready within a day. Rejected: a second heap by time, which makes each
+    take a third slower.
+    """
+
+    _starts: vec[i64]  # The first time of each group, in ascending order. A group ends where the next one starts.
+    _counts: vec[i64]  # The number of jobs in each group.
+    _begin: i64  # Index of the oldest group. It is not empty.
+    _end: i64  # Index after the newest group.
+
+    def __init__(self) -> None:
+        self._starts = vec[i64]()
+        self._counts = vec[i64]()
+        self._begin = 0
+        self._end = 0
+
+    def oldest(self) -> i64:
+        """Return the time at which the oldest ready job became ready, or NEVER if there is none."""
+        return self._starts[self._begin] if self._begin < self._end else NEVER
+
+    def add(self, time: i64) -> None:
+        """Add a job that became ready at `time`, which is not less than the times added before."""
+        last = self._end - 1
+        if last >= self._begin and self._starts[last] == time:
+            self._counts[last] = self._counts[last] + 1
+            return
+        if self._end == len(self._starts):
+            self._make_room(time)
+        end = self._end
+        self._starts[end] = time
+        self._counts[end] = 1
+        self._end = end + 1
+
+    def remove(self, time: i64) -> None:
+        """Remove a job that became ready at `time`."""
+        begin = self._begin
+        end = self._end
+        low = begin
+        if begin + 1 < end and time >= self._starts[begin + 1]:
+            # Find the last group that does not start after `time`.
+            high = end
+            while high - low > 1:
+                middle = (low + high) >> 1
+                if self._starts[middle] <= time:
+                    low = middle
+                else:
+                    high = middle
+        self._counts[low] = self._counts[low] - 1
+        while begin < end and self._counts[begin] == 0:
+            begin += 1
+        if begin == end:
+            begin = 0
+            self._end = 0
+        self._begin = begin
+
+    def _make_room(self, now: i64) -> None:
+        """Remove empty groups. Merge or grow if less than a quarter of the space is free then."""
+        self._merge(now, 0)
+        part: i64 = _FINEST_PART
+        while self._end > GROUPS_MAX * 3 // 4:
+            self._merge(now, part)
+            part >>= 1
+        size: i64 = len(self._starts)
+        if self._end * 4 >= size * 3:
+            size = size * 2 if size > 0 else _GROUPS_MIN
+            starts = vec[i64]([0] * size)
+            counts = vec[i64]([0] * size)
+            for i in range(self._end):
+                starts[i] = self._starts[i]
+                counts[i] = self._counts[i]
+            self._starts = starts
+            self._counts = counts
+
+    def _merge(self, now: i64, part: i64) -> None:
+        """Move all groups to the front without the empty ones.
+
+        If `part` is not 0, merge a group with the one before it if both together last at most _SHORT_MS, or at most
+        1/`part` of the age of the later one.
+        """
+        starts = self._starts
+        counts = self._counts
+        kept: i64 = 0
+        for i in range(self._begin, self._end):
+            if counts[i] == 0:
+                continue
+            behind = starts[i + 1] if i + 1 < self._end else now
+            if part > 0 and kept > 0:
+                length = behind - starts[kept - 1]
+                if length <= _SHORT_MS or length * part <= now - starts[i]:
+                    counts[kept - 1] = counts[kept - 1] + counts[i]
+                    continue
+            starts[kept] = starts[i]
+            counts[kept] = counts[i]
+            kept += 1
+        self._begin = 0
+        self._end = kept

@@ -13,7 +13,6 @@ from mypy_extensions import i32, i64, u8
 
 from penstock.core import policy as p
 from penstock.core import states as s
-from penstock.core.ages import ReadyTimes
 from penstock.core.errors import BadName, OutOfRange, Unsupported
 from penstock.core.ids import ttl_class
 from penstock.core.job import BODY_BYTES, BODY_MSGPACK, NO_KEY, NO_SLOT, Draft, Job, LabelBytes
@@ -31,7 +30,7 @@ from penstock.core.limits import (
     check_nacks,
     check_priority,
 )
-from penstock.core.order import JobBag, JobHeap, TakenBag
+from penstock.core.order import JobBag, JobHeap, ReadyTimes, TakenBag
 from penstock.core.policy import TubePolicy
 from penstock.core.retry import RetryPolicy, parse_retry
 from penstock.core.table import JobTable

@@ -12,10 +12,10 @@ import inspect
 from collections.abc import Iterator
 from typing import Final
 
-from penstock.core.ages import ReadyTimes
 from penstock.core.batches import Claim, Consumer, Stage
 from penstock.core.engine import Engine
 from penstock.core.job import Draft, Job
+from penstock.core.order import ReadyTimes
 from penstock.core.outbox import Outbox
 from penstock.core.policy import TubePolicy
 from penstock.core.retry import RetryPolicy

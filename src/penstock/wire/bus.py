@@ -81,11 +81,11 @@ from penstock.cluster.messages import (
     TunnelMessage,
 )
 from penstock.core.errors import ProtocolError
-from penstock.core.headers import ENCODED_BYTES_MAX
 from penstock.core.ids import LONG_ID_BYTES
 from penstock.core.limits import BODY_BYTES_HARD_MAX, DURATION_MS_MAX, NAME_BYTES_MAX, NEVER, REASON_BYTES_MAX
 from penstock.core.tube_patterns import TubePatterns
 from penstock.wire.errors import RefusedByPeer
+from penstock.wire.headers import ENCODED_BYTES_MAX, are_valid
 from penstock.wire.msgpack import Reader, pack, write_array, write_binary, write_integer, write_text
 
 NAME: Final = b"penstock-bus"
@@ -726,6 +726,8 @@ def _job(reader: Reader) -> JobImage:
     if fields > 16:
         image.headers = reader.string()
         _limited(len(image.headers), ENCODED_BYTES_MAX, "bytes of headers")
+        if not are_valid(image.headers):
+            raise ProtocolError("the headers of a job are not valid")
         _pass(reader, fields - 17)
     return image
 

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.core import states as s
-from penstock.core.headers import encode_headers
 from penstock.core.limits import NEVER
 from penstock.journal.history.block import BlockDigest
+from penstock.wire.headers import encode_headers
 
 # The 18 words of a row, which are the row of the log with its position in the place of its var fields.
 ROW = np.dtype(

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 
 from penstock.core import policy
-from penstock.core.headers import encode_headers
 from penstock.core.job import Draft
 from penstock.journal.history.columns import SCHEMA, batches
 from penstock.journal.history.reader import Event, Reader
 from penstock.journal.recovery.opening import open_log
 from penstock.testing.disk import MemoryDisk
+from penstock.wire.headers import encode_headers
 from tests.journal.maintenance.test_snapshot import Life
 from tests.journal.shortened_queue import WALL
 

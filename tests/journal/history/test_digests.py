@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 
 from penstock.core import policy
 from penstock.core.errors import DamagedJournal, Trimmed
-from penstock.core.headers import encode_headers
 from penstock.core.job import Draft
 from penstock.core.limits import NEVER
 from penstock.host.maintenance.indexes import IndexService
@@ -38,6 +37,7 @@ from penstock.journal.recovery.opening import Opened, open_log
 from penstock.journal.recovery.repair import repair
 from penstock.journal.segment import FrameFile, index_name, number_of, segment_name, segment_names
 from penstock.testing.disk import MemoryDisk
+from penstock.wire.headers import encode_headers
 from tests.journal.history.arrow_digests import block_of
 from tests.journal.maintenance.test_snapshot import Life
 from tests.journal.recovery.old_logs import LOGS

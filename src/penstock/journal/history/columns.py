@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.core import states as s
-from penstock.core.headers import decode_headers
 from penstock.core.limits import NEVER
 from penstock.journal.disk import ReadableDisk
 from penstock.journal.history.gather import GatheredRows
 from penstock.journal.layout import FLAG_ONCE, JOB_FIELDS, ROW_BYTES
 from penstock.journal.segment import FrameFile, begun_segment_names
+from penstock.wire.headers import decode_headers
 
 # Bytes of the log in one batch. Larger batches are not faster, and this size fits in any memory.
 BATCH_BYTES: Final = 4 * 1024 * 1024
