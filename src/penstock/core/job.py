@@ -69,23 +69,26 @@ class Copy:
 
 @mypyc_attr(acyclic=True)
 class Extra:
-    """Rarely used fields of a job. The object is created when the first of them is set."""
+    """Rarely used fields of a job. The object is created when the first of them is set.
+
+    The short fields are next to each other, because this saves 16 bytes of padding.
+    """
 
     reason: bytes  # Reason of the last failure or bury; empty if none was given.
-    buries: i32  # Number of times the job was buried.
     retry: RetryPolicy | None  # The job's own retry policy, which replaces the tube's.
     name: bytes  # Id chosen by the producer, unique in the tube; empty if none.
     unique: bytes  # Value that no other unfinished job of the tube has; empty if none.
-    unique_pos: i32  # Position among jobs with the same body: see unique.py.
+    headers: bytes  # Metadata from the producer, encoded by wire/headers.py; empty if none.
     priority_given: i64  # Priority before `urgent` or `requeue` replaced it; otherwise PRIORITY_UNSET.
     consumer: bytes  # Consumer whose claim holds the job; empty if none.
     claim: i64  # Number of that claim.
-    claim_place: i32  # Index of the job in that claim.
-    doomed: bool  # Deleted while a claim held the job. It is removed when the claim ends.
     stage: bytes  # Name of the stage that contains the job; empty if none.
     copy: Copy | None  # Replication data; None if the job has no copies.
-    headers: bytes  # Metadata from the producer, encoded by headers.py; empty if none.
     user_body: bytes | None  # The body that users see, in a tube with a driver (driving.py). None in other tubes.
+    buries: i32  # Number of times the job was buried.
+    unique_pos: i32  # Position among jobs with the same body: see unique.py.
+    claim_place: i32  # Index of the job in the claim `claim`.
+    doomed: bool  # Deleted while a claim held the job. It is removed when the claim ends.
     user_body_kind: u8
 
     def __init__(self) -> None:
@@ -230,7 +233,7 @@ class Draft:
     initial_state: int  # State of the new job: READY (DELAYED if there is a delay), BURIED or DONE.
     new: bool  # If a job exists for this put already, refuse the put instead of returning that job.
     at_ms: int  # Earliest time of delivery (ms since 1970), instead of a delay; UNSET: none.
-    headers: bytes  # Metadata, encoded by headers.py; empty: none.
+    headers: bytes  # Metadata, encoded by wire/headers.py; empty: none.
     format: int  # Number of the tuple format of an xqueue row.
 
     def __init__(

@@ -25,15 +25,15 @@ class Key(Timed):
     """One key of one tube. If it is open, its `due` (of Timed) is the time since which its first job is ready."""
 
     name: bytes
-    slot: i32
-    jobs: i32  # Number of jobs of this key in any state. The key is removed with the last one.
-    taken: i32
     # The next ready job. Most keys have few jobs, so the heap for the others is created only when needed.
     first: Job | None
     rest: JobHeap | None  # The other ready jobs.
-    pos: i32  # Index in the heap of open keys, or NOWHERE.
     rank: i64  # Rank among the open keys: the priority of the first job (strict), or the turn (fair).
     rank_order: i64  # Second criterion among equal ranks: the order of the first job.
+    slot: i32
+    jobs: i32  # Number of jobs of this key in any state. The key is removed with the last one.
+    taken: i32
+    pos: i32  # Index in the heap of open keys, or NOWHERE.
 
     def __init__(self, name: bytes, slot: i32) -> None:
         super().__init__()
