@@ -227,6 +227,8 @@ LIMITS = {
     "BODY_BYTES_MAX": ("a body, unless `max_body` is set", "bytes"),
     "BODY_BYTES_HARD_MAX": ("the greatest value of `max_body`", "bytes"),
     "REASON_BYTES_MAX": ("the reason of a nack or bury", "bytes"),
+    "HEADERS_MAX": ("headers of a job", "headers"),
+    "HEADER_BYTES_MAX": ("names and values of a job's headers together", "bytes"),
     "RESULT_TTL_MS": ("how long a result is kept, unless `done` has a `ttl`", "ms"),
     "BATCH_JOBS_MAX": ("jobs in one put, take, kick or claim", "jobs"),
     "BATCH_BYTES_MAX": ("bodies, keys and names in one put", "bytes"),

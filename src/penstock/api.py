@@ -490,6 +490,15 @@ class Job(Interface, ABC):
         an asyncio job nevertheless has the body that was given to `put`.
         """
 
+    @property
+    @abstractmethod
+    def headers(self) -> dict[str, str]:
+        """The headers of the job by name; empty if it has none. They never change.
+
+        Values are decoded as UTF-8. For one that is other bytes, `value.encode("utf-8", "surrogateescape")` returns
+        them.
+        """
+
     @abstractmethod
     def ack(self) -> None:
         """Finish the job successfully. It is removed, or kept if its tube keeps acked jobs.

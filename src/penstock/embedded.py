@@ -91,6 +91,8 @@ from penstock.options import (
     duration_ms,
     each_put,
     encode_body,
+    headers_from_bytes,
+    headers_to_bytes,
     integer,
     mapping,
     new_policy,
@@ -836,6 +838,10 @@ class Job(api.Job):
             raw = known[1] if known is not None and same else self._tube._host.body_of(self._core)
         return decode_body(raw, self._core.user_body_kind())
 
+    @property
+    def headers(self) -> dict[str, str]:
+        return headers_from_bytes(self._core.headers())
+
     def _fetch(self) -> None:
         """Read a body that is on disk, and keep it in this object. So it stays available if the job is deleted."""
         ref = self._core.body
@@ -1026,7 +1032,11 @@ class DrivenTube(Tube):
 
     def _draft(self, method: str, body: Body, options: Any) -> Draft:
         named = dict(options)
-        return driver_draft(body, {**mapping(named.pop("options", {}), "options"), **named})
+        headers = named.pop("headers", None)
+        asked = driver_draft(body, {**mapping(named.pop("options", {}), "options"), **named})
+        if headers is not None:
+            asked.headers = headers_to_bytes(headers)
+        return asked
 
 
 def _state(name: str) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from types import EllipsisType
@@ -17,7 +17,7 @@ from uuid import UUID
 
 from penstock.core import limits
 from penstock.core import policy as p
-from penstock.core.errors import OutOfRange, TubeExists, Unsupported, WrongType
+from penstock.core.errors import BadHeaders, OutOfRange, TubeExists, Unsupported, WrongType
 from penstock.core.job import BODY_BYTES, BODY_JSON, BODY_TEXT, Draft
 from penstock.core.limits import NEVER, PRIORITY_UNSET, UNSET, check_number, check_priority
 from penstock.core.policy import TubePolicy
@@ -25,6 +25,7 @@ from penstock.core.retry import parse_retry
 from penstock.core.states import state_of
 from penstock.keywords import check_keywords
 from penstock.wire.bodies import to_python
+from penstock.wire.headers import decode_headers, encode_headers
 
 T = TypeVar("T")
 
@@ -86,6 +87,7 @@ class PutOptions(TypedDict, total=False):
     number: int  # Number of the job in its tube, below the tube's first_integer, for imported jobs.
     state: Literal["ready", "buried", "done"]  # Initial state, for imported jobs.
     new: bool  # Raise JobExists where `unique` or `dedup` would return an existing job.
+    headers: Mapping[str, str | bytes]  # Metadata next to the body, for example a trace context.
 
 
 class TubeOptions(TypedDict, total=False):
@@ -213,6 +215,7 @@ def draft(
     number: int | None = None,
     state: str = "ready",
     new: bool = False,
+    headers: Mapping[str, str | bytes] | None = None,
 ) -> Draft:
     """Return the draft of a put: the job to be added, in the types of the engine."""
     raw, kind = encode_body(body)
@@ -237,6 +240,7 @@ def draft(
         state_of(text(state, "state")),
         boolean(new, "new"),
         UNSET if at is None else moment_ms(at, "at"),
+        b"" if headers is None else headers_to_bytes(headers),
     )
 
 
@@ -247,10 +251,19 @@ def put_draft(method: str, body: Body, options: PutOptions) -> Draft:
 
 
 def each_put(bodies: Iterable[Body | NewJob], options: PutOptions) -> list[tuple[Body, PutOptions]]:
-    """Return each body with the options of its put. Options of a `NewJob` have precedence over `options`."""
+    """Return each body with the options of its put. Options and headers of a `NewJob` have precedence."""
     if isinstance(bodies, (str, bytes, NewJob)) or not isinstance(bodies, Iterable):
         raise WrongType("give a list of bodies")
-    return [(each.body, options | each.options) if isinstance(each, NewJob) else (each, options) for each in bodies]
+    return [
+        (each.body, _merged(options, each.options)) if isinstance(each, NewJob) else (each, options) for each in bodies
+    ]
+
+
+def _merged(common: PutOptions, own: PutOptions) -> PutOptions:
+    merged = common | own
+    if "headers" in common and "headers" in own:
+        merged["headers"] = {**_header_map(common["headers"]), **_header_map(own["headers"])}
+    return merged
 
 
 def altered(
@@ -442,6 +455,38 @@ def _as_text(value: object) -> str:
     if isinstance(value, (UUID, Decimal)):
         return str(value)
     raise TypeError(f"{type(value).__name__} has no form in JSON")
+
+
+def headers_to_bytes(headers: Mapping[str, str | bytes]) -> bytes:
+    """Return headers in the form in which the log stores them. Raise BadHeaders or WrongType if they are not valid."""
+    return encode_headers((name, _header_value(value)) for name, value in _header_map(headers).items())
+
+
+def headers_from_bytes(encoded: bytes) -> dict[str, str]:
+    """Return the headers of a job as text. A value that is not UTF-8 has surrogate escapes."""
+    return {name: header_text(value) for name, value in decode_headers(encoded).items()}
+
+
+def header_text(value: bytes) -> str:
+    """Return the value of a header as text. `text.encode("utf-8", "surrogateescape")` returns its bytes."""
+    return value.decode("utf-8", "surrogateescape")
+
+
+def _header_map(headers: Mapping[str, str | bytes]) -> Mapping[str, str | bytes]:
+    if not isinstance(headers, Mapping) or not all(isinstance(name, str) for name in headers):
+        raise WrongType("headers must be a mapping of text to text or bytes")
+    return headers
+
+
+def _header_value(value: str | bytes) -> bytes:
+    if isinstance(value, bytes):
+        return value
+    if not isinstance(value, str):
+        raise WrongType(f"the value of a header is text or bytes, not {type(value).__name__}")
+    try:
+        return value.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise BadHeaders("the value of a header is text that cannot be written as UTF-8 (a lone surrogate)") from None
 
 
 def decode_body(raw: bytes, kind: int) -> Any:

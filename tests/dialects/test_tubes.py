@@ -256,6 +256,7 @@ COMMANDS = {
         "deliveries": "JOB PEEK",
         "nacks": "JOB PEEK",
         "body": "JOB PEEK",
+        "headers": "JOB PEEK",
         "ack": "ACK",
         "done": "JOB DONE",
         "release": "RELEASE",
@@ -291,7 +292,9 @@ def test_every_method_of_the_embedded_queue_has_its_command(shop: CommandEngine,
 
 
 def test_every_option_of_a_put_has_its_word() -> None:
-    assert {option.upper() for option in PutOptions.__annotations__} | {"AS"} == set(PUT_OPTIONS)
+    # A command has the word HEADER for each of the headers.
+    options = {option.upper() for option in PutOptions.__annotations__}
+    assert options - {"HEADERS"} | {"AS", "HEADER"} == set(PUT_OPTIONS)
 
 
 def test_every_option_of_a_tube_has_its_word() -> None:

@@ -72,6 +72,8 @@ from penstock.options import (
     duration_ms,
     each_put,
     encode_body,
+    header_text,
+    headers_from_bytes,
     integer,
     mapping,
     outcome_in,
@@ -81,6 +83,7 @@ from penstock.options import (
     to_bytes,
     to_text,
 )
+from penstock.wire.headers import decode_headers
 
 T = TypeVar("T")
 
@@ -92,7 +95,7 @@ NO_REPEAT: Final = 2  # Do not repeat it. It is unknown whether it was executed.
 
 # The maximum number of jobs in the reply to a take. A greater count needs several takes.
 TAKE_JOBS_MAX: Final = 1_000
-# A server may shorten a reply whose bodies have more bytes than this.
+# A server may shorten a reply whose bodies and headers have more bytes than this.
 _TAKE_BYTES: Final = 1024 * 1024
 
 # The number of events that are asked for at a time.
@@ -248,6 +251,9 @@ def _put_words(asked: Draft) -> list[bytes]:
     for word, label in labels:
         if label is not None:
             words += [word, label]
+    if asked.headers:
+        for name, value in decode_headers(asked.headers).items():
+            words += [b"HEADER", name.encode(), value]
     return words + _for_driver(asked.options)
 
 
@@ -261,11 +267,12 @@ def _for_driver(options: dict[str, Any] | None) -> list[bytes]:
 
 
 def put_options(policy: TubePolicy, options: PutOptions) -> PutOptions:
-    """Return the options of a put. If the tube has a driver, pack all of them into `options`, which the driver gets."""
+    """Return the options of a put. If the tube has a driver, pack all but the headers into `options`, which it gets."""
     if not policy.driven or not options:
         return options
     given: dict[str, Any] = dict(options)
-    return {"options": {**mapping(given.pop("options", {}), "options"), **given}}
+    kept: PutOptions = {"headers": given.pop("headers")} if "headers" in given else {}
+    return {**kept, "options": {**mapping(given.pop("options", {}), "options"), **given}}
 
 
 _TIME, _NUMBER, _TEXT, _YES_NO = range(4)
@@ -363,6 +370,7 @@ def _job_id(answer: Reply) -> str:
 def job(answer: Reply) -> JobFacts:
     """Return the facts about one job."""
     state = answer.get(b"state")
+    headers = answer.get(b"headers")
     return JobFacts(
         _job_id(answer[b"id"]),
         octets(answer[b"tube"]),
@@ -373,7 +381,13 @@ def job(answer: Reply) -> JobFacts:
         number(answer[b"nacks"]),
         number(answer[b"once"]) == 1,
         "taken" if state is None else octets(state).decode(),
+        None if headers is None else _headers(headers),
     )
+
+
+def _headers(answer: Reply) -> dict[str, str]:
+    """Return the headers of a job, or of the event of a put."""
+    return {octets(name).decode(): header_text(octets(value)) for name, value in answer.items()}
 
 
 def jobs(answer: Reply) -> list[JobFacts]:
@@ -477,6 +491,8 @@ def event(answer: Reply) -> Event:
             continue
         if name in _EVENT_TEXTS:
             fields[name] = to_text(octets(value))
+        elif name == "headers":
+            fields[name] = _headers(value)
         else:
             fields[name] = octets(value) if name == "body" else number(value)
     return Event(**fields)
@@ -693,6 +709,8 @@ def _was_put(id: bytes, tube: bytes, body: bytes, kind: int, asked: Draft | None
     if asked is not None:
         later = asked.delay_ms or (asked.at_ms != UNSET and asked.at_ms > time.time() * 1000)
         facts.state = "delayed" if later else s.STATE_NAMES[asked.initial_state]
+        if asked.headers:
+            facts.headers = headers_from_bytes(asked.headers)
         # The server may have returned an existing job, with another body and state.
         facts.is_guess = asked.unique is not None or asked.dedup is not None
     return facts
@@ -763,7 +781,7 @@ def put_many(name: bytes, bodies: Iterable[Body | NewJob], options: PutOptions) 
 
 
 def take_one(name: bytes) -> Call[list[JobFacts]]:
-    return Call([b"TAKE", name], lambda answer: _up_to(1, answer), REPEAT, taken=_holds)
+    return Call([b"TAKE", name, b"HEADERS"], lambda answer: _up_to(1, answer), REPEAT, taken=_holds)
 
 
 def _holds(found: list[JobFacts]) -> dict[str, int]:
@@ -772,7 +790,17 @@ def _holds(found: list[JobFacts]) -> dict[str, int]:
 
 def may_be_more(found: list[JobFacts]) -> bool:
     """Return whether a reply reached the limit of jobs or bytes, so that another take may find more jobs."""
-    return len(found) == TAKE_JOBS_MAX or sum(len(job.raw_body) for job in found) > _TAKE_BYTES
+    return len(found) == TAKE_JOBS_MAX or sum(map(_reply_bytes, found)) > _TAKE_BYTES
+
+
+def _reply_bytes(job: JobFacts) -> int:
+    """Return the length of the body and the headers, which the server counts."""
+    length = len(job.raw_body)
+    if job.headers is not None:
+        length += sum(
+            len(name.encode()) + len(value.encode("utf-8", "surrogateescape")) for name, value in job.headers.items()
+        )
+    return length
 
 
 def take(names: list[bytes], count: int, timeout_ms: int, key: bytes | None, ttr_ms: int) -> Call[list[JobFacts]]:
@@ -784,6 +812,7 @@ def take(names: list[bytes], count: int, timeout_ms: int, key: bytes | None, ttr
         words += [b"KEY", key]
     if ttr_ms != UNSET:
         words += [b"TTR", duration(ttr_ms)]
+    words.append(b"HEADERS")
     if len(names) > 1:
         words += [b"AND", *names[1:]]
     call = Call(words, lambda answer: _up_to(count, answer), REPEAT, timeout_ms, 3, _holds)

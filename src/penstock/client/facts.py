@@ -21,6 +21,7 @@ class JobFacts:
     nacks: int
     once: bool
     state: str
+    headers: dict[str, str] | None = None  # None if the job has none.
     # True after a put with `unique` or `dedup`: only the id is certain, because the server may have returned a job that
     # existed before.
     is_guess: bool = False
@@ -63,6 +64,10 @@ class KnownJob:
     @property
     def nacks(self) -> int:
         return self._facts.nacks
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return dict(self._facts.headers or {})
 
     def __repr__(self) -> str:
         return f"<penstock job {self.id} in {self.tube!r}>"

@@ -1,7 +1,7 @@
 """The differences between the blocking and the asyncio handles of the client. `async_queue.py` has the common code.
 
-A property cannot be awaited. So an asyncio handle returns the last known values of `job.state` and of the body of a job
-that `put` found by `unique` or `dedup`. A blocking handle asks the server.
+A property cannot be awaited. So an asyncio handle returns the last known values of `job.state` and of the body and the
+headers of a job that `put` found by `unique` or `dedup`. A blocking handle asks the server.
 """
 
 from __future__ import annotations
@@ -72,10 +72,18 @@ class JobHandle(KnownJob, api.Job):
 
     @property
     def body(self) -> Any:
+        self._verify()
+        return self._facts.body()
+
+    @property
+    def headers(self) -> dict[str, str]:
+        self._verify()
+        return super().headers
+
+    def _verify(self) -> None:
+        """Ask the server for the job if `put` found it by `unique` or `dedup`, because its body may be another one."""
         if self._facts.is_guess:
-            # `put` found this job by `unique` or `dedup`, and it may have another body.
             try:
                 self._facts = self._queue._call(commands.peek(self.id))
             except UnknownJob:
                 self._facts.is_guess = False
-        return self._facts.body()

@@ -80,7 +80,7 @@ def admit(engine: Engine, job: Job, tube: Tube, buried: bool, now: i64) -> None:
 def _enter(engine: Engine, job: Job, tube: Tube, event: i64, now: i64) -> None:
     engine.next_id += 1
     if engine.room_bytes != NEVER:
-        engine.room_bytes -= job.body_length() + ROW_ROOM_BYTES
+        engine.room_bytes -= job.body_length() + len(job.headers()) + ROW_ROOM_BYTES
     engine._enter_tube(job, tube, NO_KEY, now)
     engine.jobs.add(job)
     engine._move(job, tube, event, now)

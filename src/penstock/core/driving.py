@@ -66,6 +66,7 @@ class TaskChange:
     body: bytes  # All fields as msgpack.
     user_body: bytes  # The data that users see.
     user_body_kind: int  # The kind of that body.
+    headers: bytes  # Headers of the put that created the task; empty if none.
 
     def __init__(self, name: bytes, number: i64, state: i64, body: bytes, shown: bytes, shown_kind: int) -> None:
         self.name = name
@@ -74,6 +75,7 @@ class TaskChange:
         self.body = body
         self.user_body = shown
         self.user_body_kind = shown_kind
+        self.headers = b""
 
 
 class DriverCall:
@@ -240,6 +242,10 @@ class Driving(Moves):
         if call.name not in tube.names and call.state_of(call.name) <= s.GONE:
             driver.undo()
             raise BadDriver(f"the {tube.policy.type!r} driver did not store the task that its put returned")
+        if draft.headers:
+            for change in call.changes:
+                if change.name == call.name:
+                    change.headers = draft.headers
         self._follow(tube, driver, call, s.PUT, b"", None, now)
         return tube.names[call.name]
 
@@ -395,7 +401,7 @@ class Driving(Moves):
             if job is None:
                 check_body(len(change.body), self.body_bytes_max)
                 added += 1
-                added_bytes += len(change.body) + len(change.name)
+                added_bytes += len(change.body) + len(change.name) + len(change.headers)
             else:
                 self._check_new_body(job, change.body)
                 more_bytes += max(0, len(change.body) - job.body_length())
@@ -433,7 +439,7 @@ class Driving(Moves):
             self._change_state(job, tube, change.state, event if is_target else -1, now)
 
     def _enter(self, tube: Tube, change: TaskChange, now: i64) -> Job:
-        draft = Draft(change.body, body_kind=BODY_MSGPACK, name=change.name)
+        draft = Draft(change.body, body_kind=BODY_MSGPACK, name=change.name, headers=change.headers)
         job = tube.make(self.next_id, draft, now)
         if change.state == s.DELAYED:
             job.wake = now + i64(DURATION_MS_MAX)

@@ -427,7 +427,7 @@ class Engine(Driving):
                 job = self._take(session, tube, NO_KEY if key is None and tube.requires_key else key, ttr_ms, now)
                 if job is not None:
                     jobs.append(job)
-                    length += job.body_length()
+                    length += job.reply_length()
                     if len(jobs) == count or length > bytes_max or self.outbox.full():
                         return jobs
                     had.append(tube)

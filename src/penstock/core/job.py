@@ -207,6 +207,11 @@ class Job(Timed):
             return len(body)
         return body.length
 
+    def reply_length(self) -> int:
+        """Return the length of the body and the headers, which determine the size of a reply with this job."""
+        extra = self.extra
+        return self.body_length() if extra is None else self.body_length() + len(extra.headers)
+
 
 @mypyc_attr(acyclic=True)
 class Draft:
@@ -335,8 +340,10 @@ def plain_draft(body: bytes) -> Draft:
 class LabelBytes:
     """Counts the memory of labels: the names of jobs, keys, unique values and dedup ids, each up to 64 KB.
 
-    All tubes of an engine share one counter, because each put checks the memory limit and there may be a million tubes.
+    Headers are counted separately, because only the first row of a job contains them. All tubes of an engine share
+    these counters, because each put checks the memory limit and there may be a million tubes.
     """
 
     def __init__(self) -> None:
         self.total: i64 = 0
+        self.headers: i64 = 0  # Bytes of the headers of all jobs.

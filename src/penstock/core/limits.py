@@ -50,6 +50,11 @@ BODY_BYTES_HARD_MAX: Final = 512 * 1024 * 1024
 # The reason of a bury is a sentence for people. It is kept with the job and in its history.
 REASON_BYTES_MAX: Final = 4_096
 
+# Headers are a few short values, such as a trace context. They are in memory while the job exists, also if its body is
+# on disk only, so large data belongs in the body.
+HEADERS_MAX: Final = 64
+HEADER_BYTES_MAX: Final = 8 * 1024
+
 # The default time for which the result of a job is kept.
 RESULT_TTL_MS: Final = 86_400_000
 

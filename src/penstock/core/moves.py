@@ -127,7 +127,7 @@ class Moves:
     notes_bytes: i64  # Memory of all notes.
     tubes_bytes: i64  # Memory of all tubes without their jobs.
     consumers_bytes: i64  # Memory of all consumers of claims.
-    labels: LabelBytes  # Memory of names, keys, unique values and dedup ids.
+    labels: LabelBytes  # Memory of names, keys, unique values, dedup ids and headers.
     body_bytes_max: i64
     old_ids: dict[bytes, Job]  # Jobs imported from Disque by their original ids.
     memory_max: i64  # Limit of memory for all jobs and tubes, in bytes. The shell sets it.
@@ -531,6 +531,8 @@ class Moves:
                 tube.labels.total -= len(extra.name)
             if extra.unique:
                 _no_longer_unique(tube, job)
+            if extra.headers:
+                tube.labels.headers -= len(extra.headers)
         tube.body_bytes -= i64(job.body_length())
         self.resident_bytes -= resident_length(job)
         if tube.put_line.length > 0:
@@ -622,7 +624,8 @@ class Moves:
             raise NoSpace()
         if self.memory_max != NEVER:
             needed = (self.jobs.count + jobs) * JOB_MEMORY_BYTES + self.tubes_bytes + other_bytes
-            needed += self.waiting_bytes + self.notes_bytes + self.consumers_bytes + self.labels.total
+            needed += self.waiting_bytes + self.notes_bytes + self.consumers_bytes
+            needed += self.labels.total + self.labels.headers
             if not self.spills:
                 needed += self.resident_bytes + log_bytes
             if needed > self.memory_max:
@@ -664,7 +667,8 @@ class Moves:
     def memory_used(self) -> i64:
         """Return how many bytes of memory are in use, as counted for `memory_max`."""
         used = self.jobs.count * JOB_MEMORY_BYTES + self.tubes_bytes + self.resident_bytes
-        return used + self.waiting_bytes + self.notes_bytes + self.consumers_bytes + self.labels.total
+        used += self.waiting_bytes + self.notes_bytes + self.consumers_bytes
+        return used + self.labels.total + self.labels.headers
 
     def add_consumer(self, consumer: Consumer) -> None:
         self.consumers[consumer.name] = consumer

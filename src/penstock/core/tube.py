@@ -339,6 +339,8 @@ class Tube:
             if extra.unique:
                 self.uniques[extra.unique] = job
                 self.labels.total += len(extra.unique)
+            if extra.headers:
+                self.labels.headers += len(extra.headers)
         self.body_bytes += i64(job.body_length())
 
     def dedup_window(self) -> DedupWindow:

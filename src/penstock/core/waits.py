@@ -83,7 +83,7 @@ class TakeWait(Waiting):
         """Add a job that was just delivered to this wait."""
         self.jobs.append(job)
         self.deliveries.append(job.deliveries)
-        self.want_bytes -= job.body_length()
+        self.want_bytes -= job.reply_length()
 
     def wants_more(self) -> bool:
         return len(self.jobs) < self.want and self.want_bytes > 0

@@ -36,6 +36,7 @@ from penstock.node.caller import SLICE, Caller, SlicedCommand, WaitReply, check_
 from penstock.node.context import ANSWER_BYTES_MAX, CommandContext
 from penstock.wire.bodies import to_plain
 from penstock.wire.errors import NOT_AN_INTEGER, SYNTAX, Refused
+from penstock.wire.headers import add_header, decode_headers, encode_headers
 from penstock.wire.reply import Reply
 
 # Other nodes have at least this long to store their copies of a job, ms. Disque checks timeouts only ten times a
@@ -62,6 +63,10 @@ _SECONDS_MAX: Final = DURATION_MS_MAX // 1000
 _IN_RULES: Final = [rule for rule, (_, source, target) in enumerate(s.TRANSITIONS) if target == s.READY != source]
 _OUT_RULES: Final = [rule for rule, (_, source, target) in enumerate(s.TRANSITIONS) if source == s.READY != target]
 
+# The fields that a GETJOB can ask for in addition, as bits.
+_COUNTERS: Final = 1
+_HEADERS: Final = 2
+
 # The operations that a command can apply to each job that it names.
 _ACK: Final = 0
 _DELETE: Final = 1
@@ -76,15 +81,13 @@ class Disque:
 
     context: CommandContext
     _engine: Engine
-    _getjob_reply: WaitReply  # Answers a GETJOB that waited.
-    _getjob_counters_reply: WaitReply  # Answers a GETJOB WITHCOUNTERS that waited.
+    _getjob_replies: list[WaitReply]  # Answer a GETJOB that waited, by the additional fields that it asked for.
     _addjob_reply: WaitReply  # Answers an ADDJOB that waited for copies.
 
     def __init__(self, site: CommandContext) -> None:
         self.context = site
         self._engine = site.engine
-        self._getjob_reply = _GetjobReply(self, False)
-        self._getjob_counters_reply = _GetjobReply(self, True)
+        self._getjob_replies = [_GetjobReply(self, fields) for fields in range(4)]
         self._addjob_reply = _AddjobReply(site)
 
     # Adding
@@ -101,6 +104,7 @@ class Disque:
         asynchronous = False
         retry = UNSET
         delay = 0
+        headers: dict[str, bytes] | None = None
         if len(args) > 4:
             at = 4
             last = len(args) - 1
@@ -112,6 +116,14 @@ class Disque:
                     continue
                 if at > last:
                     raise Refused(SYNTAX)
+                if word == b"HEADER":
+                    if at == last:
+                        raise Refused(SYNTAX)
+                    if headers is None:
+                        headers = {}
+                    add_header(headers, args[at], args[at + 1])
+                    at += 2
+                    continue
                 value = parse_integer(args[at])
                 at += 1
                 if word == b"TTL":
@@ -136,6 +148,8 @@ class Disque:
                     maxlen = value
                 else:
                     raise Refused(SYNTAX)
+            if headers is not None:
+                draft.headers = encode_headers(headers.items())
         timeout = _parse_timeout(args[3])
         check_tube(caller, name)
         engine = self._engine
@@ -177,7 +191,7 @@ class Disque:
         if tube is None:
             tube = self.context.new_tube(name, DISQUE, [draft], now)
         else:
-            self.context.reserve_log(len(draft.body))
+            self.context.reserve_log(len(draft.body) + len(draft.headers))
         if cluster is None or (replicate == 1 and not external):
             caller.reply.simple(self.context.id_of(engine.put(tube, draft, now)))
             if is_default and cluster is not None and is_shared(tube):
@@ -207,13 +221,13 @@ class Disque:
     # Getting
 
     def getjob(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """Run GETJOB [NOHANG] [TIMEOUT ms] [COUNT n] [WITHCOUNTERS] FROM queue [queue ...].
+        """Run GETJOB [NOHANG] [TIMEOUT ms] [COUNT n] [WITHCOUNTERS] [WITHHEADERS] FROM queue [queue ...].
 
         Reply with up to `n` jobs of these queues. If there are none, wait for one until TIMEOUT, unless NOHANG is
         given.
         """
         nohang = False
-        counters = False
+        fields: i64 = 0
         timeout = 0
         count = 1
         at = 1
@@ -231,7 +245,9 @@ class Disque:
             if word == b"NOHANG":
                 nohang = True
             elif word == b"WITHCOUNTERS":
-                counters = True
+                fields |= _COUNTERS
+            elif word == b"WITHHEADERS":
+                fields |= _HEADERS
             elif word == b"TIMEOUT":
                 timeout = _parse_timeout(args[at])
                 at += 1
@@ -256,7 +272,7 @@ class Disque:
                 self.context.raise_if_elsewhere(names)
             job = None if tube is None else engine.take(caller.connection.session, tube, now)
             if job is not None:
-                self.deliver(caller, [job], counters, now)
+                self.deliver(caller, [job], fields, now)
                 return
         else:
             tubes = [engine.tubes[name] for name in names if name in engine.tubes]
@@ -265,7 +281,7 @@ class Disque:
             jobs = self.context.take(caller, tubes, count, now)
             if jobs:
                 self.context.request_skipped(names, jobs, count, now)
-                self.deliver(caller, jobs, counters, now)
+                self.deliver(caller, jobs, fields, now)
                 return
         if self.context.cluster is not None:
             patience = 0 if nohang else NEVER if timeout == 0 else timeout
@@ -289,10 +305,17 @@ class Disque:
             tag=caller,
             count_bytes=ANSWER_BYTES_MAX,
         )
-        caller.wait_for(wait, self._getjob_counters_reply if counters else self._getjob_reply)
+        caller.wait_for(wait, self._getjob_replies[fields])
 
-    def deliver(self, caller: Caller, jobs: list[Job], counters: bool, now: i64) -> None:
-        """Reply with jobs that were just taken. With `counters`, include how often each was nacked and redelivered."""
+    def deliver(self, caller: Caller, jobs: list[Job], fields: i64, now: i64) -> None:
+        """Reply with jobs that were just taken.
+
+        If `fields` has the bit _COUNTERS, include how often each job was nacked and redelivered. If it has the bit
+        _HEADERS, include the headers of each job.
+        """
+        length: i64 = 3
+        if fields != 0:
+            length += (4 if fields & _COUNTERS else 0) + (2 if fields & _HEADERS else 0)
         bodies = self.context.bodies(caller, jobs, now)
         reply = caller.reply
         reply.array(len(jobs))
@@ -300,15 +323,17 @@ class Disque:
             job = jobs[i]
             caller.unsent.append(job)
             caller.unsent_deliveries.append(job.deliveries)
-            reply.array(7 if counters else 3)
+            reply.array(length)
             reply.bulk(self._engine.tube_of(job).name)
             reply.bulk(self.context.id_of(job))
             reply.bulk(to_plain(bodies[i], job.user_body_kind()))
-            if counters:
+            if fields & _COUNTERS:
                 reply.bulk(b"nacks")
                 reply.integer(job.nacks)
                 reply.bulk(b"additional-deliveries")
                 reply.integer(job.returns)
+            if fields & _HEADERS:
+                _write_headers(reply, job)
 
     # Finishing, and putting back
 
@@ -436,10 +461,11 @@ class Disque:
         return None if ack is None or ack.is_dummy() else ack
 
     def write_job(self, reply: Reply, job: Job, now: i64) -> None:
-        """Write all fields of a job, for SHOW and JSCAN."""
+        """Write all fields of a job, for SHOW and JSCAN. The headers are an extension, written if the job has any."""
         tube = self._engine.tube_of(job)
         delayed = job.state == s.DELAYED and job.deliveries == 0
-        reply.array(30)
+        has_headers = job.headers() != b""
+        reply.array(32 if has_headers else 30)
         reply.bulk(b"id")
         reply.bulk(self.context.id_of(job))
         reply.bulk(b"queue")
@@ -465,6 +491,8 @@ class Disque:
         _write_within(reply, job.due if job.deadline_pos != NOWHERE else NEVER, now)
         reply.bulk(b"body")
         self.context.write_plain(reply, job)
+        if has_headers:
+            _write_headers(reply, job)
 
     def _write_acked(self, reply: Reply, ack: Ack, now: i64) -> None:
         """Write the fields of a job of which this node has only the ack. Unknown fields are null or 0."""
@@ -623,15 +651,15 @@ class Disque:
 class _GetjobReply(WaitReply):
     """Writes the reply of a GETJOB that waited."""
 
-    def __init__(self, disque: Disque, counters: bool) -> None:
+    def __init__(self, disque: Disque, fields: i64) -> None:
         self._disque = disque
-        self._counters = counters
+        self._fields = fields
 
     def write(self, caller: Caller, wait: Waiting, now: i64) -> None:
         """Reply with the jobs, or with null if the timeout passed."""
         assert isinstance(wait, TakeWait)
         if wait.jobs:
-            self._disque.deliver(caller, wait.jobs, self._counters, now)
+            self._disque.deliver(caller, wait.jobs, self._fields, now)
         else:
             caller.reply.null_array()
 
@@ -685,6 +713,16 @@ class _ApplyToMany(SlicedCommand):
             return False
         caller.reply.integer(self._done)
         return True
+
+
+def _write_headers(reply: Reply, job: Job) -> None:
+    """Write the word "headers" and an array of the names and values of a job's headers."""
+    headers = decode_headers(job.headers())
+    reply.bulk(b"headers")
+    reply.array(2 * len(headers))
+    for name, value in headers.items():
+        reply.bulk(name.encode())
+        reply.bulk(value)
 
 
 def _seconds_left(expiry: i64, now: i64) -> int:

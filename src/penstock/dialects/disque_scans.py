@@ -180,7 +180,7 @@ class JobScan(_CursorScan):
                 # The engine scans the job table in whole pages and may return more jobs than `count`.
                 self.cursor = job.id
                 break
-            length = _JOB_BYTES + len(name) + job.body_length() if query.whole else LONG_ID_BYTES
+            length = _JOB_BYTES + len(name) + job.reply_length() if query.whole else LONG_ID_BYTES
             if not self.fits(page, length, query.busyloop):
                 self.cursor = job.id
                 break

@@ -201,18 +201,23 @@ class RowWriter(Outbox):
                 self._spilled.append(Spilled(job, body, self._var_bytes + VAR_HEADER_BYTES))
         extra = job.extra
         copy: Copy | None = None
-        if extra is not None and extra.copy is not None and (before <= 0 or not extra.copy.logged):
-            # The copy is written only if it is new to the log, too.
-            copy = extra.copy
-            copy.logged = True
+        headers = b""
+        if extra is not None:
+            if extra.copy is not None and (before <= 0 or not extra.copy.logged):
+                # The copy is written only if it is new to the log, too.
+                copy = extra.copy
+                copy.logged = True
+            if before <= 0:
+                # Headers never change, so only the first row has them.
+                headers = extra.headers
         if before < 0:
             before = -before
-        self._add_job_row(job, tube, now, before, self._events[rule], body, copy, since, holder, acting)
+        self._add_job_row(job, tube, now, before, self._events[rule], body, headers, copy, since, holder, acting)
 
     def add_snapshot_job(self, job: Job, tube: Tube, body: bytes, now: i64) -> None:
         """Add the present state of a job to a snapshot. The row refers to the newest row of the job in the log."""
         event = SNAPSHOT_JOB | (i64(job.state) << 8)
-        self._add_job_row(job, tube, now, job.position, event, body, job.copy(), job.since, 0, 0)
+        self._add_job_row(job, tube, now, job.position, event, body, job.headers(), job.copy(), job.since, 0, 0)
 
     def _add_job_row(
         self,
@@ -222,6 +227,7 @@ class RowWriter(Outbox):
         before: i64,
         event: i64,
         body: bytes | None,
+        headers: bytes,
         copy: Copy | None,
         since: i64,
         held_before: i64,
@@ -248,9 +254,8 @@ class RowWriter(Outbox):
             if extra.doomed:
                 flags |= FLAG_DOOMED
             self._add_extra_vars(extra)
-            if body is not None and extra.headers:
-                # Headers never change, so they are new to the log where the body is.
-                self._add_var(TAG_HEADERS, extra.headers)
+            if headers:
+                self._add_var(TAG_HEADERS, headers)
             if copy is not None:
                 self._add_var(TAG_COPY, encode_copy(copy))
         dedup = self._dedup

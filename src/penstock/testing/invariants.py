@@ -53,6 +53,7 @@ def check(engine: Engine) -> None:
     once = {job.id for job in jobs if job.state == s.TAKEN and job.once}
     same("E2", "delivered jobs of at most one delivery", set(engine.delivered_once), once)
     same("E2", "what names take", engine.labels.total, sum(map(label_bytes, engine.tubes.values())))
+    same("E2", "what headers take", engine.labels.headers, sum(len(job.headers()) for job in jobs))
     waits = check_lines(engine)
     claims = _claims(engine)
     _check_deadlines(engine, jobs, waits, claims)

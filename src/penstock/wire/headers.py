@@ -10,9 +10,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from penstock.core.errors import BadHeaders
+from penstock.core.limits import HEADER_BYTES_MAX, HEADERS_MAX
 
-HEADERS_MAX: Final = 64
-HEADER_BYTES_MAX: Final = 8 * 1024  # Total length of the names and values of a job.
 _LENGTHS_BYTES: Final = 4
 ENCODED_BYTES_MAX: Final = HEADER_BYTES_MAX + HEADERS_MAX * _LENGTHS_BYTES
 
@@ -42,6 +41,22 @@ def encode_headers(headers: Iterable[tuple[str, bytes]]) -> bytes:
             )
         parts.append(len(raw).to_bytes(2, "little") + len(value).to_bytes(2, "little") + raw + value)
     return b"".join(parts)
+
+
+def add_header(headers: dict[str, bytes], name: bytes, value: bytes) -> None:
+    """Add a header from a protocol to `headers`. Raise BadHeaders if it is one too many, or if its name is not valid.
+
+    `encode_headers` checks the total length.
+    """
+    try:
+        text = name.decode()
+    except UnicodeDecodeError:
+        raise BadHeaders("the name of a header must be UTF-8 text; its value can be any bytes") from None
+    if text in headers:
+        raise BadHeaders(f"the header {text[:60]!r} is given twice; each name can have one value")
+    if len(headers) == HEADERS_MAX:
+        raise BadHeaders(f"a job can have at most {HEADERS_MAX} headers")
+    headers[text] = value
 
 
 def decode_headers(encoded: bytes) -> dict[str, bytes]:

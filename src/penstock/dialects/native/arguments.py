@@ -18,6 +18,7 @@ from penstock.core.retry import parse_retry
 from penstock.core.states import state_of
 from penstock.dialects.disque import NOT_A_NUMBER, parse_integer
 from penstock.wire.bodies import is_fields
+from penstock.wire.headers import add_header
 
 # The names of the kinds of bodies, by the number of the kind.
 KIND_WORDS: Final = [b"bytes", b"text", b"json", b"msgpack"]
@@ -49,6 +50,7 @@ PUT_OPTIONS: Final = [
     "STATE",
     "NEW",
     "AS",
+    "HEADER",
 ]
 
 
@@ -58,6 +60,7 @@ class Words:
     def __init__(self, args: list[bytes], at: int) -> None:
         self.args = args
         self.at = at
+        self._headers: dict[str, bytes] | None = None  # The HEADER options of the present job, or None.
 
     def has_more(self) -> bool:
         return self.at < len(self.args)
@@ -106,6 +109,22 @@ class Words:
     def text(self) -> str:
         return text(self.value(), self._name())
 
+    def header(self) -> None:
+        """Read the name and the value of the current option HEADER. `end_headers` returns them."""
+        at = self.at
+        if at + 2 > len(self.args):
+            raise BadSyntax("HEADER must be followed by a name and a value")
+        if self._headers is None:
+            self._headers = {}
+        add_header(self._headers, self.args[at], self.args[at + 1])
+        self.at = at + 2
+
+    def end_headers(self) -> dict[str, bytes] | None:
+        """Return the headers that were read since the last call, or None if there are none."""
+        headers = self._headers
+        self._headers = None
+        return headers
+
     def boolean(self) -> bool:
         """Read the value of the current option, which must be yes or no."""
         word = self.value().lower()
@@ -131,7 +150,10 @@ class Words:
 
 
 def read_put(words: Words, draft: Draft, word: bytes) -> bool:
-    """Store the put option `word` and its value in the new job `draft`. Return False if there is no such option."""
+    """Store the put option `word` and its value in the new job `draft`. Return False if there is no such option.
+
+    The caller gets the headers from `words.end_headers`, because they are encoded together.
+    """
     if word == b"DELAY":
         draft.delay_ms = words.duration()
     elif word == b"AT":
@@ -168,6 +190,8 @@ def read_put(words: Words, draft: Draft, word: bytes) -> bool:
         draft.new = True
     elif word == b"AS":
         draft.body_kind = body_kind(words.value())
+    elif word == b"HEADER":
+        words.header()
     else:
         return False
     return True

@@ -18,7 +18,7 @@ from penstock.core.job import Job
 from penstock.core.limits import check_count
 from penstock.dialects.disque import NOT_A_NUMBER, parse_integer
 from penstock.dialects.native.arguments import Words, excerpt
-from penstock.dialects.native.delivery_commands import DeliveryCommands
+from penstock.dialects.native.delivery_commands import DeliveryCommands, write_headers
 from penstock.dialects.native.packed_jobs import write_packed
 from penstock.dialects.pages import PAGE_BYTES_MAX, SCAN_SLICE, PagedReply
 from penstock.node.caller import SLICE, Caller, SlicedCommand, check_own, check_tube
@@ -79,13 +79,17 @@ class ClaimCommands:
         elif size:
             _write_size(caller.reply, made)
         else:
-            self._read(caller, made, shard, False, now)
+            self._read(caller, made, shard, False, False, now)
 
     def read(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """Run CLAIM READ consumer number [SHARD i n] [PACKED]: reply with a claim, or with shard `i` of `n`."""
+        """Run CLAIM READ consumer number [SHARD i n] [PACKED] [HEADERS]: reply with a claim, or with shard `i` of `n`.
+
+        HEADERS adds the headers to the columns of PACKED. Without PACKED, jobs always have their headers.
+        """
         self._check(caller, args[2])
         shard = _WHOLE_CLAIM
         packed = False
+        headers = False
         words = Words(args, 4)
         while words.has_more():
             word = words.option()
@@ -93,15 +97,20 @@ class ClaimCommands:
                 shard = _parse_shard(words)
             elif word == b"PACKED":
                 packed = True
+            elif word == b"HEADERS":
+                headers = True
             else:
-                raise words.unknown(["SHARD", "PACKED"])
-        self._read(caller, claims.read_claim(self._engine, args[2], _parse_number(args[3]), now), shard, packed, now)
+                raise words.unknown(["SHARD", "PACKED", "HEADERS"])
+        claim = claims.read_claim(self._engine, args[2], _parse_number(args[3]), now)
+        self._read(caller, claim, shard, packed, headers, now)
 
-    def _read(self, caller: Caller, claim: Claim, shard: tuple[int, int], packed: bool, now: i64) -> None:
+    def _read(
+        self, caller: Caller, claim: Claim, shard: tuple[int, int], packed: bool, headers: bool, now: i64
+    ) -> None:
         # All jobs of a claim are in one tube.
         check_tube(caller, self._engine.tube_of(claim.jobs[0]).name)
         self._native.context.run_sliced(
-            caller, _ReadClaim(self._native, claim, claim.shard(shard[0], shard[1]), packed), now
+            caller, _ReadClaim(self._native, claim, claim.shard(shard[0], shard[1]), packed, headers), now
         )
 
     def ack(self, caller: Caller, args: list[bytes], now: i64) -> None:
@@ -175,13 +184,14 @@ def _write_size(reply: Reply, claim: Claim) -> None:
 class _ReadClaim(PagedReply):
     """Writes the jobs of a claim, or of one shard of it, in slices. Stops if the claim ends in the meantime."""
 
-    def __init__(self, native: DeliveryCommands, claim: Claim, jobs: list[Job], packed: bool) -> None:
+    def __init__(self, native: DeliveryCommands, claim: Claim, jobs: list[Job], packed: bool, headers: bool) -> None:
         super().__init__()
         self._native = native
         self._claim = claim
         self._jobs = jobs
         self._at: i64 = 0  # The index of the next job.
         self._packed = packed
+        self._headers = headers
 
     def scan(self, caller: Caller, now: i64) -> bool:
         claim = self._claim
@@ -193,9 +203,13 @@ class _ReadClaim(PagedReply):
         if self._packed:
             self._pack(page, end)
         else:
-            while self._at < end and self.fits(page, JOB_BYTES + jobs[self._at].body_length(), True):
-                page.map(10)
-                self._native.write_job(page, jobs[self._at], None)
+            while self._at < end and self.fits(page, JOB_BYTES + jobs[self._at].reply_length(), True):
+                job = jobs[self._at]
+                encoded = job.headers()
+                page.map(11 if encoded else 10)
+                self._native.write_job(page, job, None)
+                if encoded:
+                    write_headers(page, encoded)
                 self._at += 1
                 self.found += 1
         self.add(page)
@@ -206,7 +220,7 @@ class _ReadClaim(PagedReply):
         some: list[Job] = []
         length: i64 = 0
         while self._at < end:
-            length += JOB_BYTES + self._jobs[self._at].body_length()
+            length += JOB_BYTES + self._jobs[self._at].reply_length()
             if some and length > PAGE_BYTES_MAX:
                 break
             some.append(self._jobs[self._at])
@@ -214,7 +228,7 @@ class _ReadClaim(PagedReply):
         # The page is empty, so this only refuses a reply that is too long.
         self.fits(page, length, True)
         if some:
-            write_packed(self._native, page, some, True)
+            write_packed(self._native, page, some, True, self._headers)
             self.found += 1
 
 

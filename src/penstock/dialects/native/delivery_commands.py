@@ -32,11 +32,12 @@ from penstock.dialects.disque import NOT_A_NUMBER, parse_integer
 from penstock.dialects.native.arguments import KIND_WORDS, PUT_OPTIONS, Words, check_kind, read_driver_options, read_put
 from penstock.node.caller import SLICE, Caller, SlicedCommand, WaitReply, check_join, check_tube
 from penstock.node.context import ANSWER_BYTES_MAX, CommandContext
+from penstock.wire.headers import decode_headers, encode_headers
 from penstock.wire.reply import Reply
 
 _PUT_WORDS: Final = [*PUT_OPTIONS, "EXISTING", "TIMEOUT"]
 _MPUT_WORDS: Final = [*PUT_OPTIONS, "EXISTING", "JOB"]
-_TAKE_WORDS: Final = ["COUNT", "TIMEOUT", "KEY", "TTR", "AND"]
+_TAKE_WORDS: Final = ["COUNT", "TIMEOUT", "KEY", "TTR", "HEADERS", "AND"]
 _RELEASE_WORDS: Final = ["DELAY", "TTL", "PRIORITY", "KEY", "OPTIONS"]
 _DIG_WORDS: Final = ["DELAY", "TTL", "PRIORITY"]
 _KICK_WORDS: Final = ["DELAY", "TTL"]
@@ -59,7 +60,8 @@ class DeliveryCommands:
     def __init__(self, site: CommandContext) -> None:
         self.context = site
         self._engine: Engine = site.engine
-        self._take_reply: WaitReply = _TakeReply(self)
+        self._take_reply: WaitReply = _TakeReply(self, False)
+        self._take_headers_reply: WaitReply = _TakeReply(self, True)
         self._put_reply: WaitReply = _PutReply(self)
 
     # Putting
@@ -82,6 +84,9 @@ class DeliveryCommands:
                     existing = True
                 elif not read_put(words, draft, word):
                     raise words.unknown(_PUT_WORDS)
+            headers = words.end_headers()
+            if headers is not None:
+                draft.headers = encode_headers(headers.items())
             check_kind(draft.body, draft.body_kind)
         self._check_put(caller, args[1])
         if draft.retry is not None:
@@ -90,7 +95,7 @@ class DeliveryCommands:
         if tube is None:
             tube = self.context.new_tube(args[1], DEFAULT, [draft], now)
         else:
-            self.context.reserve_log(len(draft.body))
+            self.context.reserve_log(len(draft.body) + len(draft.headers))
         try:
             job = self._engine.put(tube, draft, now)
         except Full:
@@ -142,21 +147,24 @@ class DeliveryCommands:
     # Taking
 
     def take(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """Run TAKE tube [COUNT n] [TIMEOUT duration] [KEY key] [TTR duration] [AND tube [tube ...]].
+        """Run TAKE tube [COUNT n] [TIMEOUT duration] [KEY key] [TTR duration] [HEADERS] [AND tube [tube ...]].
 
-        Reply with up to `n` jobs of these tubes. If there are none, wait for one until TIMEOUT.
+        Reply with up to `n` jobs of these tubes, with HEADERS also with their headers. If there are none, wait for one
+        until TIMEOUT.
         """
         engine = self._engine
         check_tube(caller, args[1])
         found = engine.tubes.get(args[1])
         tube = self._first_tube(caller, args) if found is None else found
         session = caller.connection.session
-        if len(args) == 2:
+        if len(args) == 2 or (len(args) == 3 and args[2] == b"HEADERS"):
+            # A fast path for the forms that most clients send.
             job = engine.take(session, tube, now)
             if job is None:
                 self._request_jobs([tube], 0, now)
-            self.deliver(caller, [] if job is None else [job], now)
+            self.deliver(caller, [] if job is None else [job], len(args) == 3, now)
             return
+        headers = False
         tubes = [tube]
         count = 1
         timeout = 0
@@ -173,6 +181,8 @@ class DeliveryCommands:
                 key = words.value()
             elif word == b"TTR":
                 ttr = words.duration()
+            elif word == b"HEADERS":
+                headers = True
             elif word == b"AND":
                 tubes = self._tubes(caller, tube, words)
             else:
@@ -184,12 +194,12 @@ class DeliveryCommands:
         elif len(tubes) > 1:
             self.context.request_skipped([each.name for each in tubes], jobs, count, now)
         if jobs or timeout == 0:
-            self.deliver(caller, jobs, now)
+            self.deliver(caller, jobs, headers, now)
             return
         if self.context.leaving:
             raise self.context.leaving_error(caller)
         wait = engine.wait(caller.connection, tubes, now, timeout, count, key, ttr, caller, ANSWER_BYTES_MAX)
-        caller.wait_for(wait, self._take_reply)
+        caller.wait_for(wait, self._take_headers_reply if headers else self._take_reply)
 
     def _first_tube(self, caller: Caller, args: list[bytes]) -> Tube:
         """Return the first tube that a TAKE names. Raise UnknownTube if that tube does not exist.
@@ -197,8 +207,8 @@ class DeliveryCommands:
         Raise Elsewhere if all tubes of the TAKE are on one other node.
         """
         at = 2
-        while at < len(args) and args[at].upper() != b"AND":
-            at += 2
+        while at < len(args) and (word := args[at].upper()) != b"AND":
+            at += 1 if word == b"HEADERS" else 2
         for name in args[at + 1 :]:
             check_tube(caller, name)
         self.context.raise_if_elsewhere([args[1], *args[at + 1 :]])
@@ -225,8 +235,8 @@ class DeliveryCommands:
             raise OutOfRange(f"a take may name 1 to {WAIT_TUBES_MAX} tubes")
         return tubes
 
-    def deliver(self, caller: Caller, jobs: list[Job], now: i64) -> None:
-        """Reply with jobs that were just taken."""
+    def deliver(self, caller: Caller, jobs: list[Job], headers: bool, now: i64) -> None:
+        """Reply with jobs that were just taken. With `headers`, each job that has headers has them in the reply."""
         bodies = self.context.bodies(caller, jobs, now)
         reply = caller.reply
         reply.array(len(jobs))
@@ -234,8 +244,11 @@ class DeliveryCommands:
             job = jobs[i]
             caller.unsent.append(job)
             caller.unsent_deliveries.append(job.deliveries)
-            reply.map(10)
+            encoded = job.headers() if headers else b""
+            reply.map(11 if encoded else 10)
             self.write_job(reply, job, bodies[i])
+            if encoded:
+                write_headers(reply, encoded)
 
     def write_job(self, reply: Reply, job: Job, body: bytes | None) -> None:
         """Write the ten fields of a job that clients get. If `body` is None, the body is read from memory or disk."""
@@ -447,6 +460,16 @@ class DeliveryCommands:
         return None if tube is None else self._engine.find_local(tube, local, now)
 
 
+def write_headers(reply: Reply, encoded: bytes) -> None:
+    """Write the field `headers` of a job: a map of names and values."""
+    headers = decode_headers(encoded)
+    reply.bulk(b"headers")
+    reply.map(len(headers))
+    for name, value in headers.items():
+        reply.bulk(name.encode())
+        reply.bulk(value)
+
+
 def check_policy(caller: Caller, policy: TubePolicy) -> None:
     """Raise an error if a tube policy would move jobs into a tube that the caller may not use."""
     if policy.retry:
@@ -460,7 +483,10 @@ def check_target(caller: Caller, retry: RetryPolicy) -> None:
 
 
 def read_drafts(words: Words) -> list[Draft]:
-    """Parse the jobs of a batch: options for all jobs, then for each job the word JOB, a body and its own options."""
+    """Parse the jobs of a batch: options for all jobs, then for each job the word JOB, a body and its own options.
+
+    A job has the headers of all jobs and its own. If both have a name, its own value counts.
+    """
     common = Draft(b"")
     word = b""
     while words.has_more():
@@ -471,6 +497,9 @@ def read_drafts(words: Words) -> list[Draft]:
             raise words.unknown(_MPUT_WORDS)
     if word != b"JOB":
         raise BadSyntax("the command has no job; write JOB before each body")
+    headers = words.end_headers()
+    if headers is not None:
+        common.headers = encode_headers(headers.items())
     drafts: list[Draft] = []
     while True:
         if len(drafts) == BATCH_JOBS_MAX:
@@ -484,6 +513,9 @@ def read_drafts(words: Words) -> list[Draft]:
                 break
             if not read_put(words, draft, word):
                 raise words.unknown(_MPUT_WORDS)
+        own = words.end_headers()
+        if own is not None:
+            draft.headers = encode_headers((own if headers is None else {**headers, **own}).items())
         check_kind(draft.body, draft.body_kind)
         if word != b"JOB":
             return drafts
@@ -545,12 +577,13 @@ def _parse_token(word: bytes) -> bytes:
 class _TakeReply(WaitReply):
     """Writes the reply of a TAKE that waited."""
 
-    def __init__(self, native: DeliveryCommands) -> None:
+    def __init__(self, native: DeliveryCommands, headers: bool) -> None:
         self._native = native
+        self._headers = headers
 
     def write(self, caller: Caller, wait: Waiting, now: i64) -> None:
         assert isinstance(wait, TakeWait)
-        self._native.deliver(caller, wait.jobs, now)
+        self._native.deliver(caller, wait.jobs, self._headers, now)
 
 
 class _PutReply(WaitReply):

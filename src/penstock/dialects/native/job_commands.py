@@ -17,7 +17,13 @@ from penstock.core.scans import Listing
 from penstock.core.tube import Tube
 from penstock.core.waits import END_NAMES, END_UNKNOWN, EndWait, Waiting
 from penstock.dialects.native.arguments import Words, body_kind, check_kind, duration, excerpt, parse_cursor
-from penstock.dialects.native.delivery_commands import AckOrDeleteMany, DeliveryCommands, read_delay, read_reason
+from penstock.dialects.native.delivery_commands import (
+    AckOrDeleteMany,
+    DeliveryCommands,
+    read_delay,
+    read_reason,
+    write_headers,
+)
 from penstock.dialects.native.packed_jobs import write_packed
 from penstock.dialects.pages import PAGE_BYTES_MAX, SCAN_SLICE, PagedReply
 from penstock.node.caller import SLICE, Caller, WaitReply, check_tube
@@ -213,9 +219,10 @@ class JobCommands:
         self._native.context.run_sliced(caller, _HeldJobs(self._native, list(session.held)), now)
 
     def scan(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """Run JOB SCAN cursor [TUBE tube] [STATE state ...] [COUNT n] [IDS | PACKED] [NOBODIES].
+        """Run JOB SCAN cursor [TUBE tube] [STATE state ...] [COUNT n] [IDS | PACKED] [NOBODIES] [HEADERS].
 
         Reply with the next cursor and some jobs: their ids, columns of their fields (PACKED), or a map for each job.
+        HEADERS adds the headers to the columns. A map has them without this option.
         """
         scan = _Scan(self._native, parse_cursor(args[2]))
         words = Words(args, 3)
@@ -235,8 +242,10 @@ class JobCommands:
                 scan.bodies = False
             elif word == b"PACKED":
                 scan.packed = True
+            elif word == b"HEADERS":
+                scan.headers = True
             else:
-                raise words.unknown(["TUBE", "STATE", "COUNT", "IDS", "PACKED", "NOBODIES"])
+                raise words.unknown(["TUBE", "STATE", "COUNT", "IDS", "PACKED", "NOBODIES", "HEADERS"])
         self._engine.advance(now)
         self._native.context.run_sliced(caller, scan, now)
 
@@ -245,11 +254,14 @@ class JobCommands:
 
 
 def write_job_and_state(native: DeliveryCommands, reply: Reply, job: Job, body: bytes | None = None) -> None:
-    """Write a map with the fields that a take writes (`DeliveryCommands.write_job`), and the state of the job."""
-    reply.map(11)
+    """Write a map with the fields that a take writes (`DeliveryCommands.write_job`), the state and the headers."""
+    headers = job.headers()
+    reply.map(12 if headers else 11)
     native.write_job(reply, job, body)
     reply.bulk(b"state")
     reply.bulk(s.STATE_NAMES[job.state].encode())
+    if headers:
+        write_headers(reply, headers)
 
 
 def read_states(words: Words) -> int:
@@ -307,6 +319,7 @@ class _Scan(PagedReply):
         self.ids = False  # Reply only with ids.
         self.bodies = True  # Reply with bodies; otherwise they are empty.
         self.packed = False  # Reply with columns.
+        self.headers = False  # Add the headers to the columns.
 
     def write_head(self, reply: Reply) -> None:
         reply.array(2)
@@ -350,7 +363,7 @@ class _Scan(PagedReply):
                 break
             some.append(job)
         if some:
-            write_packed(self._native, page, some, self.bodies)
+            write_packed(self._native, page, some, self.bodies, self.headers)
             self.found = 1
         self.add(page)
 
@@ -423,4 +436,4 @@ class _FirstJobs(PagedReply):
 
 
 def _estimated_bytes(job: Job, tube: bytes) -> int:
-    return _JOB_BYTES + len(tube) + job.body_length()
+    return _JOB_BYTES + len(tube) + job.reply_length()

@@ -1,11 +1,12 @@
 """Jobs as columns, for clients that read thousands of jobs. Each column is one bulk with values of all jobs.
 
     ids │ tube: ends, bytes │ states │ kinds │ once │ numbers │ created │ deliveries │ nacks
-        │ body: present, ends, bytes │ key: present, ends, bytes
+        │ body: present, ends, bytes │ key: present, ends, bytes │ headers: present, ends, bytes (only if asked for)
 
 An id has 40 bytes. State, kind, once and present are one byte each. Number (-1: none) and created (ms) are i64,
 deliveries and nacks i32, all little-endian. Tube, body and key have any length: `bytes` has the values of all jobs, one
-after the other. `ends` has i32 offsets into `bytes`: first 0, then the end of each value.
+after the other. `ends` has i32 offsets into `bytes`: first 0, then the end of each value. Headers are encoded as in
+wire/headers.py.
 """
 
 from __future__ import annotations
@@ -21,16 +22,19 @@ from penstock.dialects.native.delivery_commands import DeliveryCommands
 from penstock.wire.columns import VarColumn
 from penstock.wire.reply import Reply
 
-# The number of bulks in the array.
+# The number of bulks in the array, and of those that the headers add.
 PACKED_BULKS: Final = 16
+HEADER_BULKS: Final = 3
 
 
-def write_packed(native: DeliveryCommands, reply: Reply, jobs: list[Job], with_bodies: bool) -> None:
+def write_packed(
+    native: DeliveryCommands, reply: Reply, jobs: list[Job], with_bodies: bool, with_headers: bool
+) -> None:
     """Write jobs as columns. If `with_bodies` is not set, all bodies are marked as not present."""
     site = native.context
     ids, states, kinds, once = BytesWriter(), BytesWriter(), BytesWriter(), BytesWriter()
     numbers, created, deliveries, nacks = BytesWriter(), BytesWriter(), BytesWriter(), BytesWriter()
-    tubes, bodies, keys = VarColumn(), VarColumn(), VarColumn()
+    tubes, bodies, keys, headers = VarColumn(), VarColumn(), VarColumn(), VarColumn()
     for job in jobs:
         tube = site.engine.tube_of(job)
         ids.write(site.id_of(job))
@@ -51,13 +55,20 @@ def write_packed(native: DeliveryCommands, reply: Reply, jobs: list[Job], with_b
         if tube.keys is not None and (key := key_of(tube, job)) != NO_KEY:
             keys.add_all(key)
         keys.end_row()
-    reply.array(PACKED_BULKS)
+        if with_headers:
+            encoded = job.headers()
+            if encoded:
+                headers.add_all(encoded)
+            headers.end_row()
+    reply.array(PACKED_BULKS + HEADER_BULKS if with_headers else PACKED_BULKS)
     reply.bulk(ids.getvalue())
     _write_var(reply, tubes, False)
     for fixed in (states, kinds, once, numbers, created, deliveries, nacks):
         reply.bulk(fixed.getvalue())
     _write_var(reply, bodies, True)
     _write_var(reply, keys, True)
+    if with_headers:
+        _write_var(reply, headers, True)
 
 
 def _write_var(reply: Reply, column: VarColumn, missing: bool) -> None:

@@ -108,4 +108,5 @@ class SnapshotService:
 def snapshot_size(queue: MaintainedQueue) -> int:
     """Return the approximate size of a snapshot, including the keys and names of jobs."""
     bodies = sum(tube.body_bytes for tube in list(queue.engine.tubes.values()))
-    return queue.engine.jobs.count * 2 * ROW_BYTES + queue.engine.labels.total + bodies
+    labels = queue.engine.labels
+    return queue.engine.jobs.count * 2 * ROW_BYTES + labels.total + labels.headers + bodies

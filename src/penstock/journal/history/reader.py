@@ -36,6 +36,7 @@ from penstock.journal.segment import (
     index_name,
     segment_names,
 )
+from penstock.wire.headers import decode_headers
 
 # Bytes of a file to hash before other threads get their turn.
 _HASHED_BYTES: Final = 512 * 1024
@@ -83,12 +84,16 @@ class Event:
     key: str | None = None
     reason: str | None = None
     body: bytes | None = None  # Set in the event of a put, and where the body changed.
+    # Set in the event of a put. Values are text with surrogate escapes for bytes that are not UTF-8.
+    headers: dict[str, str] | None = field(default=None, hash=False)
 
     def as_json(self, bodies: bool) -> dict[str, Any]:
         """Return the event as a JSON object, with the body as text."""
         told = {name: getattr(self, name) for name in EVENT_FIELDS if name != "body"}
         if bodies and self.body is not None:
             told["body"] = self.body.decode("utf-8", "backslashreplace")
+        if self.headers is not None:
+            told["headers"] = printable_headers(self.headers)
         return {name: value for name, value in told.items() if value is not None}
 
 
@@ -396,6 +401,7 @@ class Reader:
             key=_text(extras[layout.TAG_KEY]) if extras.get(layout.TAG_KEY) else None,
             reason=_text(extras[layout.TAG_REASON]) if layout.TAG_REASON in extras else None,
             body=extras.get(layout.TAG_BODY),
+            headers=_headers(extras[layout.TAG_HEADERS]) if layout.TAG_HEADERS in extras else None,
             **_actor(row.actor, names),
         )
 
@@ -420,6 +426,15 @@ def to_json_line(event: Event, bodies: bool) -> str:
 
 def _first_after(segments: list[_Segment], position: int) -> int:
     return bisect_right(segments, position, key=lambda segment: segment.header.position)
+
+
+def printable_headers(headers: dict[str, str]) -> dict[str, str]:
+    """Return headers for JSON: backslashes in place of surrogate escapes."""
+    return {name: _text(value.encode("utf-8", "surrogateescape")) for name, value in headers.items()}
+
+
+def _headers(encoded: bytes) -> dict[str, str]:
+    return {name: value.decode("utf-8", "surrogateescape") for name, value in decode_headers(encoded).items()}
 
 
 def _text(raw: bytes) -> str:

@@ -47,11 +47,14 @@ def install(server: Server) -> Info:
         # Jobs
         command(
             "addjob -4 wmF write",
-            "queue body ms-timeout [REPLICATE n] [DELAY s] [RETRY s] [TTL s] [MAXLEN n] [ASYNC]",
+            "queue body ms-timeout [REPLICATE n] [DELAY s] [RETRY s] [TTL s] [MAXLEN n] [ASYNC] [HEADER name value]",
             *("Add a job to a queue. Return its id.", disque.addjob),
         ),
         command(
-            *("getjob -2 wF write", "[NOHANG] [TIMEOUT ms] [COUNT n] [WITHCOUNTERS] FROM queue [queue ...]"),
+            *(
+                "getjob -2 wF write",
+                "[NOHANG] [TIMEOUT ms] [COUNT n] [WITHCOUNTERS] [WITHHEADERS] FROM queue [queue ...]",
+            ),
             *("Take jobs from queues, or wait for one.", disque.getjob),
         ),
         command(

@@ -57,12 +57,17 @@ class _Events(PagedReply):
         for event in events[self.found : self.found + SCAN_SLICE]:
             # A row of an unknown tube counts as a tube that the caller may not use.
             check_tube(caller, event.raw_tube or b"")
-            if not self.fits(page, _EVENT_BYTES + len(event.body or b"") + len(event.reason or ""), True):
+            if not self.fits(page, _EVENT_BYTES + _length(event), True):
                 break
             write_event(page, event)
             self.found += 1
         self.add(page)
         return self.found == len(events)
+
+
+def _length(event: Event) -> int:
+    headers = 0 if event.headers is None else sum(len(name) + len(value) for name, value in event.headers.items())
+    return len(event.body or b"") + len(event.reason or "") + headers
 
 
 def write_event(reply: Reply, event: Event) -> None:
@@ -73,5 +78,10 @@ def write_event(reply: Reply, event: Event) -> None:
         reply.bulk(name.encode())
         if isinstance(value, int):
             reply.integer(value)
+        elif isinstance(value, dict):
+            reply.map(len(value))
+            for header, text in value.items():
+                reply.bulk(header.encode())
+                reply.bulk(text.encode("utf-8", "surrogateescape"))
         else:
             reply.bulk(value if isinstance(value, bytes) else value.encode("utf-8", "backslashreplace"))

@@ -16,7 +16,8 @@ _WHOLE_SERVER: Final = frozenset(["monitor", "slowlog", "latency", "config", "bg
 
 _PUT: Final = (
     "[DELAY d] [AT t] [TTL d] [TTR d] [PRIORITY n] [KEY k] [URGENT] [ONCE] [RETRY policy] [NAME n] [UNIQUE v] "
-    "[DEDUP id] [NACKS n] [OPTIONS json] [NUMBER n] [STATE ready|buried|done] [NEW] [AS bytes|text|json|msgpack]"
+    "[DEDUP id] [NACKS n] [OPTIONS json] [NUMBER n] [STATE ready|buried|done] [NEW] [AS bytes|text|json|msgpack] "
+    "[HEADER name value]"
 )
 _TUBE: Final = (
     "[TTL d] [TTR d] [PRIORITY n] [TTL-WHILE-TAKEN waits|kills] [KEY-LIMIT n] [FAIR yes|no] [CAPACITY n] "
@@ -47,7 +48,7 @@ def native_rows(server: Server) -> list[Command]:
             *("Put many jobs with the options of PUT, all or none. Return their ids.", native.mput),
         ),
         command(
-            *("take -2 wF write", "tube [COUNT n] [TIMEOUT d] [KEY k] [TTR d] [AND tube [tube ...]]"),
+            *("take -2 wF write", "tube [COUNT n] [TIMEOUT d] [KEY k] [TTR d] [HEADERS] [AND tube [tube ...]]"),
             *("Take jobs, or wait for one.", native.take),
         ),
         command(
@@ -96,7 +97,7 @@ def native_rows(server: Server) -> list[Command]:
             *("List the first jobs of a state in the order of delivery, 1,000 by default.", jobs.list_jobs),
         ),
         command(
-            *("job scan -3 r read", "cursor [TUBE t] [STATE s ...] [COUNT n] [IDS | PACKED] [NOBODIES]"),
+            *("job scan -3 r read", "cursor [TUBE t] [STATE s ...] [COUNT n] [IDS | PACKED] [NOBODIES] [HEADERS]"),
             *("Iterate over the jobs.", jobs.scan),
         ),
         command(
