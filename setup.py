@@ -87,6 +87,7 @@ GROUPS = {
         "dialects/xqueue/statuses.py",
         "dialects/xqueue/arguments.py",
         "dialects/xqueue/calls.py",
+        "dialects/xqueue/formats.py",
         "dialects/xqueue/rows.py",
         "dialects/xqueue/space.py",
         "dialects/xqueue/spaces.py",

@@ -567,9 +567,10 @@ def test_a_second_upgrade_keeps_omitted_row_options_and_refuses_different_ones()
     stand.upgrade({"features": {"ttl": 5}})
     assert stand.space().options.delayed is True and stand.space().options.ttl == 5
     assert space.put(TASK)["name"] == "n"
-    words = "format, fields and primary_key of space 'space' are fixed; make another space and move the tasks"
+    words = "fields and primary_key of space 'space' are fixed; make another space and move the tasks"
     assert refused(stand.upgrade, {**options(), "primary_key": ["id", "name"], "features": {}}) == words
     assert refused(stand.upgrade, {"fields": {"status": "status"}}) == words
+    words = "Can't modify space 'space': field 'data' is missing, and fields cannot be removed"
     assert refused(stand.upgrade, {"format": FORMAT[:-1]}) == words
 
 

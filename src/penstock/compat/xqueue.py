@@ -21,7 +21,7 @@ from penstock.core.job import Job
 from penstock.core.limits import DURATION_MS_MAX, NEVER
 from penstock.core.waits import CANCELLED
 from penstock.dialects.xqueue.calls import READING_METHODS as _READING
-from penstock.dialects.xqueue.options import REQUIRED, XqueueError, options_of
+from penstock.dialects.xqueue.options import REQUIRED, BadFormat, XqueueError, options_of
 from penstock.dialects.xqueue.options import as_upgrade_options as _told
 from penstock.dialects.xqueue.space import Space as CoreSpace
 from penstock.dialects.xqueue.space import Steps, Waits, tuple_refused
@@ -35,7 +35,7 @@ from penstock.node.caller import Caller
 from penstock.node.context import CommandContext
 from penstock.options import to_bytes
 
-__all__ = ["Space", "XqueueError", "space", "upgrade"]
+__all__ = ["BadFormat", "Space", "XqueueError", "space", "upgrade"]
 
 _log = logging.getLogger("penstock")
 
@@ -200,6 +200,8 @@ class _OnServer:
 
     def _refusal(self, error: CommandError) -> CommandError:
         """Return the error that a space in this process would raise for this refusal of a server."""
+        if error.code == BadFormat.code:
+            return BadFormat(str(error))
         if error.code == XqueueError.code:
             return XqueueError(str(error))
         return _unknown(self.name) if str(error).endswith("is not defined") else error

@@ -147,6 +147,8 @@ class Engine(Driving):
             raise Unsupported(
                 "order, keys, ids, unique_bodies, temporary and driven are fixed; create another tube and move the jobs"
             )
+        if policy.row_format < old.row_format:
+            raise Unsupported("row_format cannot be lowered, because a later format would get the number of an old one")
         if policy == old:
             return
         more_bytes = tube_bytes(tube.name, policy) - tube_bytes(tube.name, old)

@@ -139,7 +139,7 @@ class Job(Timed):
     returns: i32  # Number of times the job was given back for another reason: release, ttr, disconnect, kick.
     ttl_minutes: i32  # The ttl class encoded in the 40-character id. Fixed at put, because ids never change.
     body_kind: u8
-    format: u8  # Number of the tuple format with which an xqueue row was written; otherwise 0.
+    format: u8  # The `row_format` that the policy of its tube had when the body was written.
     state: u8  # Written by states.py only.
     once: bool  # Delivered at most once. After its delivery the job is never queued again.
 
@@ -239,7 +239,6 @@ class Draft:
     new: bool  # If a job exists for this put already, refuse the put instead of returning that job.
     at_ms: int  # Earliest time of delivery (ms since 1970), instead of a delay; UNSET: none.
     headers: bytes  # Metadata, encoded by wire/headers.py; empty: none.
-    format: int  # Number of the tuple format of an xqueue row.
 
     def __init__(
         self,
@@ -264,7 +263,6 @@ class Draft:
         new: bool = False,
         at_ms: int = UNSET,
         headers: bytes = b"",
-        format: int = 0,
     ) -> None:
         self.body = body
         self.body_kind = body_kind
@@ -287,7 +285,6 @@ class Draft:
         self.new = new
         self.at_ms = at_ms
         self.headers = headers
-        self.format = format
 
     def with_body(self, body: bytes) -> Draft:
         return Draft(
@@ -312,7 +309,6 @@ class Draft:
             self.new,
             self.at_ms,
             self.headers,
-            self.format,
         )
 
     def log_bytes(self) -> i64:

@@ -93,6 +93,9 @@ CONSUMER_MEMORY_BYTES: Final = 600
 # The data that a dialect can store with a tube, for example the format of a space. It is in memory and in the log.
 NOTES_CHARS_MAX: Final = 65_536
 
+# The number of formats that a space of rows can have over time. A job stores the number of its format in one byte.
+ROW_FORMATS_MAX: Final = 255
+
 # The memory of a dedup id without its own length. It is used until the id leaves the window, even if its job has ended.
 DEDUP_MEMORY_BYTES: Final = 250
 

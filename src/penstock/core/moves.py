@@ -1140,6 +1140,7 @@ class Moves:
             self.room_bytes -= len(body)
         job.body = body
         job.body_kind = u8(body_kind)
+        job.format = tube.row_format
         self.outbox.body_changed()
         if tube.put_line.length > 0:
             self._wake_line(tube, None)

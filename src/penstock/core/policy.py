@@ -18,6 +18,7 @@ from penstock.core.limits import (
     DEDUP_MS,
     NEVER,
     NOTES_CHARS_MAX,
+    ROW_FORMATS_MAX,
     UNSET,
     check_duration,
     check_finite,
@@ -103,6 +104,7 @@ class TubePolicy:
     first_integer: int = 0
     temporary: bool = False  # Its jobs are not logged: they are lost when the process ends.
     driven: bool = False  # A driver decides which job is served next: see driving.py. `notes` has its options.
+    row_format: int = 0  # Number of the format of new bodies, for a dialect whose jobs are rows: see Job.format.
     notes: str = ""  # Data of a dialect about the tube. The engine stores it without reading it.
 
     def check(self) -> None:
@@ -156,6 +158,7 @@ class TubePolicy:
         _between(self.capacity_bytes, "capacity_bytes", 0, 1 << 53)
         _between(self.dedup_count, "dedup_count", 0, 100_000_000)
         _between(self.first_integer, "first_integer", 0, 1 << 53)
+        _between(self.row_format, "row_format", 0, ROW_FORMATS_MAX - 1)
 
 
 def _one_of(value: str, what: str, choices: list[str]) -> None:

@@ -83,6 +83,7 @@ class Tube:
     driven: bool  # A driver decides which job is next: see driving.py.
     temporary: bool  # Its jobs are not logged.
     pause_holds: bool  # While the tube is paused for puts, jobs do not become ready again either.
+    row_format: u8  # Number of the format of new bodies: see Job.format.
     retry: RetryPolicy | None
 
     ready: JobHeap  # Ready jobs, if the tube has no keys.
@@ -189,6 +190,7 @@ class Tube:
         self.driven = policy.driven
         self.temporary = policy.temporary
         self.pause_holds = policy.pause_holds
+        self.row_format = u8(policy.row_format)
         self.retry = parse_retry(policy.retry) if policy.retry else None
         if policy.keys != p.KEYS_NONE:
             limit: i32 = i32(policy.key_limit) if policy.keys == p.KEYS_LIMITED else 0
@@ -448,6 +450,7 @@ class Tube:
         if draft.body_kind < BODY_BYTES or draft.body_kind > BODY_MSGPACK:
             raise OutOfRange(f"the kind of a body must be {BODY_BYTES} to {BODY_MSGPACK}")
         job = Job(job_id, self.slot, draft.body, u8(draft.body_kind), now)
+        job.format = self.row_format
         job.priority = priority
         job.ttr = NEVER if draft.once else ttr_ms
         job.once = draft.once
@@ -471,8 +474,6 @@ class Tube:
             job.ensure_extra().unique = self.check_label(draft.unique, "a unique value")
         if draft.headers:
             job.ensure_extra().headers = draft.headers
-        if draft.format != 0:
-            job.format = u8(draft.format)
         if draft.same_body and not policy.unique_bodies:
             raise self.lacks("index of bodies (unique_bodies)")
         if draft.dedup is not None:

@@ -165,9 +165,13 @@ class Server:
     def _make_space(self, name: str) -> None:
         now = self.host.now()
         try:
-            upgrade = self.spaces.upgrade(to_bytes(name), self.config.xqueue[name], now)
+            # Fields can be added while the server runs. It must start again although its configuration lacks them.
+            upgrade = self.spaces.upgrade(to_bytes(name), self.config.xqueue[name], now, accept_earlier=True)
             for option, (before, after) in upgrade.changed.items():
                 self.log.info("xqueue space changed: space=%s option=%s from=%s to=%s", name, option, before, after)
+            if upgrade.missing:
+                fields = ", ".join(upgrade.missing)
+                self.log.warning("configured xqueue space has more fields: space=%s add_to_format=%s", name, fields)
         except NeedsHome as unclaimed:
             self._spaces_left[name] = None
             self.membership.cluster.elections.start(unclaimed.tube, now)

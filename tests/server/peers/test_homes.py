@@ -215,6 +215,23 @@ def test_calls_over_iproto_go_to_the_home_and_many_at_a_time(three: Cluster, wir
     third.close()
 
 
+def test_a_field_is_added_to_a_space_through_any_node(three: Cluster) -> None:
+    """The home of the space decides about its format."""
+    format = [{"name": "id", "type": "unsigned"}, {"name": "status", "type": "string"}, {"name": "data"}]
+    first, other, third = (IprotoWire(node.iproto_port) for node in three.nodes)
+    first.call("xqueue.upgrade", "rows", {"format": format, "fields": {"status": "status"}})
+    other.call("box.space.rows:put", {"data": {"note": 1}})
+    other.call("box.space.rows:format", [*format, {"name": "note", "is_nullable": True}])
+    third.call("box.space.rows:put", {"data": 2, "note": 3})
+    told, changed = third.call("xqueue.upgrade", "rows", {"format": other.call("box.space.rows:format")[0]})
+    assert [field["name"] for field in told["format"]] == ["id", "status", "data", "note"] and changed == {}
+    for wire in (first, other, third):
+        assert wire.call("box.space.rows:select") == [[[1, "R", {"note": 1}, None], [2, "R", 2, 3]]]
+        with pytest.raises(CallRefusal, match="Can't modify space 'rows': field 'note' is missing"):
+            wire.call("xqueue.upgrade", "rows", {"format": format})
+        wire.close()
+
+
 def test_a_client_that_half_closes_still_creates_its_tube(three: Cluster) -> None:
     with socket.create_connection(("127.0.0.1", three.nodes[1].port), timeout=20) as connection:
         connection.sendall(b"PUT piped body\r\n")

@@ -16,7 +16,7 @@ import tarantool
 from penstock.server.config.configuration import ConfigError, load
 
 from ..iproto_wire import CALL_16, IprotoWire, Refusal
-from ..serving import Server, Wire, wait_for
+from ..serving import Server, Wire, refusals, wait_for
 
 Connect = Callable[[], IprotoWire]
 Dial = Callable[[Server], IprotoWire]
@@ -182,6 +182,46 @@ def test_a_task_put_over_one_protocol_can_be_taken_over_the_other(space: Space, 
     assert space("take")[0]["data"] == b"from disque"
 
 
+NOTE = {"name": "note", "type": "string", "is_nullable": True}
+
+
+def test_a_field_is_added_to_a_space_in_use(space: Space, iproto: IprotoWire, wire: Wire, name: str) -> None:
+    space("put", {"data": {"note": "inner"}, "tube": "A"})
+    told, changed = iproto.call("xqueue.upgrade", name, {"format": [*FORMAT, NOTE]})
+    assert told["format"][-1] == NOTE and [each[-1]["name"] for each in changed["format"]] == ["data", "note"]
+    old = {**READY, "data": {"note": "inner"}, "note": None}
+    new = {**READY, "id": 2, "tube": None, "data": {"note": "inner"}, "note": "outer"}
+    assert space("put", {"data": {"note": "inner"}, "note": "outer"}) == [new]
+    assert [space("get", 1), space("get", 2)] == [[old], [new]]
+    row = [1, "R", 0, "A", {"note": "inner"}, None]
+    assert space("select") == [[row, [2, "R", 0, None, {"note": "inner"}, "outer"]]]
+    assert iproto.call(f"box.space.{name}.index.tube_status:select", ["A", "R"]) == [[row]]
+    # A client of another API gets the body as it was written, and puts rows of the newest format.
+    bodies = [job[2] for job in wire.call("GETJOB", "COUNT", 9, "FROM", name)]
+    assert bodies == [b'{"note":"inner"}', b'{"data":{"note":"inner"},"note":"outer"}']
+    wire.call("PUT", name, '{"data":1,"note":"resp"}', "AS", "json")
+    assert space("take") == [{**new, "id": 3, "status": "T", "data": 1, "note": "resp"}]
+    assert space("release", 3, {"update": [["=", "note", "again"]]})[0]["note"] == "again"
+
+
+def test_format_reads_and_changes_the_format_as_in_tarantool(space: Space, iproto: IprotoWire, name: str) -> None:
+    full = [{"is_nullable": False, **field} for field in FORMAT]
+    assert space("format") == [full]
+    space("put", {"data": "x", "tube": "A"})
+    assert space("format", [*FORMAT, NOTE]) == [] and space("format") == [[*full, NOTE]]
+    assert space("get", 1) == [{**READY, "note": None}]
+    for format, words in [
+        (FORMAT, "field 'note' is missing, and fields cannot be removed"),
+        ([*FORMAT, {**NOTE, "type": "map"}], "field 'note' has the type string, and its type cannot be changed to map"),
+    ]:
+        with pytest.raises(Refusal) as refusal:
+            space("format", format)
+        assert refusal.value.args == (12, f"Can't modify space '{name}': {words}")
+    iproto.call("queue.create_tube", f"{name}_tube", "fifo")
+    with pytest.raises(Refusal, match="does not support writing space"):
+        iproto.call(f"box.space.{name}_tube:format", [])
+
+
 USERS = """
 [users.worker]
 password = "secret"
@@ -213,11 +253,60 @@ def test_spaces_of_the_configuration_are_there_from_the_start_and_users_keep_to_
         worker.call("xqueue.upgrade", "mail2", {"fields": {"status": 2}})
     with pytest.raises(Refusal, match="denied"):
         worker.call("box.space.mail:truncate")
+    assert worker.call("box.space.mail:format")[0][2]["name"] == "data"
+    with pytest.raises(Refusal, match="denied"):
+        worker.call("box.space.mail:format", [NOTE])
     server.stop()
     again = start("penstock.toml", password="main")
     worker = dial(again)
     worker.log_in("worker", "secret")
     assert worker.call("box.space.mail:take") == [{"id": "a", "status": "T", "data": 1}]
+
+
+LETTERS = """
+[xqueue.letters]
+format = [{{name = "id", type = "unsigned"}}, {{name = "status", type = "string"}}, {{name = "data"}}{more}]
+fields = {{status = "status"}}
+"""
+MORE = ', {name = "note", type = "string", is_nullable = true}'
+
+
+def test_a_field_is_added_by_the_configuration(start: Callable[..., Server], dial: Dial, tmp_path: Path) -> None:
+    config = tmp_path / "penstock.toml"
+    config.write_text(LETTERS.format(more=""))
+    server = start("penstock.toml")
+    dial(server).call("box.space.letters:put", {"data": {"note": 1}})
+    server.stop()
+    config.write_text(LETTERS.format(more=MORE))
+    server.start_again()
+    wire = dial(server)
+    assert "xqueue space changed: space=letters option=format" in server.log()
+    assert wire.call("box.space.letters:put", {"data": 2, "note": "n"})[0]["note"] == "n"
+    old = {"id": 1, "status": "R", "data": {"note": 1}, "note": None}
+    assert wire.call("box.space.letters:get", 1) == [old]
+    # A crash after a field was added over IPROTO: the server starts although its configuration lacks the field.
+    wire.call("box.space.letters:format", [*wire.call("box.space.letters:format")[0], {**NOTE, "name": "more"}])
+    server.kill()
+    server.start_again()
+    wire = dial(server)
+    assert "warning configured xqueue space has more fields: space=letters add_to_format=more" in server.log()
+    assert wire.call("box.space.letters:get", 1) == [{**old, "more": None}]
+    assert wire.call("box.space.letters:get", 2)[0] | {"id": 2} == {
+        **old,
+        "id": 2,
+        "data": 2,
+        "note": "n",
+        "more": None,
+    }
+    server.stop()
+    words = ["penstock.toml", "--port", str(server.port), "--iproto-port", "0"]
+    for more, why in [
+        (', {name = "must"}', "field 'note' cannot be renamed to 'must'"),
+        (MORE.replace("string", "map"), "field 'note' has the type string, and its type cannot be changed to map"),
+    ]:
+        config.write_text(LETTERS.format(more=more))
+        [(code, text)] = refusals(tmp_path, words)
+        assert code != 0 and f"space letters: Can't modify space 'letters': {why}" in text
 
 
 @pytest.mark.parametrize(
@@ -263,6 +352,9 @@ def test_with_tarantool_python(server: Server, name: str) -> None:
         connection.call("xqueue.upgrade", f"{name}_64", time64)
         [made] = connection.call(f"box.space.{name}_64:put", {"data": 1}).data
         assert made["id"] > 2**53
+        assert connection.select(name, 2).data == [[2, "T", 0, None, b"\xff\0"]]
+        connection.call(f"box.space.{name}:format", [[*FORMAT, NOTE]])
+        assert connection.select(name, 2).data == [[2, "T", 0, None, b"\xff\0", None]]
         connection.call(f"box.space.{name}_64:take")
         assert connection.call(f"box.space.{name}_64:ack", made["id"]).data[0]["id"] == made["id"]
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from penstock.dialects.xqueue.options import Field
+from penstock.dialects.xqueue.formats import Field
 from penstock.wire.errors import BoxError
 from penstock.wire.msgpack import Ext
 

@@ -37,7 +37,8 @@ from penstock.core.tube import Tube, key_of
 from penstock.dialects.spaces.indexes import EQ, Index, Query
 from penstock.dialects.spaces.reading import FEW_MAX, ReadableSpace, Scan
 from penstock.dialects.tarantool.queue_functions import STATE_LETTERS, Tasks
-from penstock.dialects.xqueue.options import NO_FIELD, Field
+from penstock.dialects.xqueue.formats import Field
+from penstock.dialects.xqueue.options import NO_FIELD
 from penstock.dialects.xqueue.rows import priority_of
 from penstock.wire.bodies import name_value
 from penstock.wire.msgpack import DEPTH_MAX, write_array, write_value

@@ -27,7 +27,7 @@ from penstock.dialects.spaces.indexes import Index, Query, read_fields
 from penstock.dialects.spaces.job_spaces import CENTURY_US
 from penstock.dialects.spaces.reading import FEW_MAX, ReadableSpace, Scan
 from penstock.dialects.tarantool.queue_functions import Tasks, description
-from penstock.dialects.xqueue.options import Field
+from penstock.dialects.xqueue.formats import Field
 from penstock.node.caller import Caller
 from penstock.wire.bodies import name_value
 from penstock.wire.msgpack import DEPTH_MAX, write_array, write_value

@@ -24,7 +24,7 @@ from penstock.core.errors import PenstockError
 from penstock.core.limits import BATCH_JOBS_MAX
 from penstock.dialects.spaces.indexes import Comparable, Index, Query, comparable
 from penstock.dialects.tarantool.calls import SlicedCall, one
-from penstock.dialects.xqueue.options import Field
+from penstock.dialects.xqueue.formats import Field
 from penstock.node.caller import SLICE, Caller
 from penstock.wire.errors import BoxError
 from penstock.wire.iproto import Request

@@ -22,7 +22,7 @@ from penstock.core.engine import Engine
 from penstock.core.tube import Tube
 from penstock.dialects.spaces.indexes import Index, Query, read_fields
 from penstock.dialects.spaces.reading import ReadableSpace, Scan
-from penstock.dialects.xqueue.options import Field
+from penstock.dialects.xqueue.formats import Field
 from penstock.wire.msgpack import DEPTH_MAX, write_value
 
 # The views, and the system spaces that they are views of: clients read either.

@@ -98,5 +98,6 @@ class XqueueSpace(JobSpace):
         if body is None:
             body = _NO_BODY.get(int(item.body_kind), b"")
         key = key_of_job(item, self._options, self._context.ids)
-        row = self._rows.row(item, key, key_of(self.tube, item), body, item.state)
+        kind, format = int(item.body_kind), int(item.format)
+        row = self._rows.row(item, key, key_of(self.tube, item), body, kind, format, item.state)
         write_value(writer, row, DEPTH_MAX)

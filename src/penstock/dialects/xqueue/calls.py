@@ -1,4 +1,7 @@
-"""xqueue over CALL: `xqueue.upgrade(space, options)`, and `box.space.NAME:method` for spaces that `upgrade` made."""
+"""xqueue over CALL: `xqueue.upgrade(space, options)`, and `box.space.NAME:method` for spaces that `upgrade` made.
+
+`box.space.NAME:format` is Tarantool's method, which reads and changes the format of a space.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,22 @@ from typing import Final
 from mypy_extensions import i64
 
 from penstock.core.waits import Waiting
-from penstock.dialects.tarantool.calls import FunctionFamily, Method, Pending, SlicedCall, argument, run_sliced
-from penstock.dialects.xqueue.options import XqueueError, as_upgrade_options, lua_type
+from penstock.dialects.tarantool.calls import (
+    FunctionFamily,
+    Method,
+    Pending,
+    SlicedCall,
+    argument,
+    denied,
+    run_sliced,
+)
+from penstock.dialects.xqueue.options import XqueueError, as_upgrade_options, format_of, lua_type
 from penstock.dialects.xqueue.space import METHODS, Steps, Waits
 from penstock.dialects.xqueue.spaces import XqueueSpaces
 from penstock.node.caller import ADMIN, READ, WRITE, Caller, check_tube
 from penstock.wire.errors import NoProcedure
 from penstock.wire.iproto import Request
-from penstock.wire.msgpack import pack, unpack
+from penstock.wire.msgpack import NO_VALUES, pack, unpack
 
 # Methods that change nothing.
 READING_METHODS: Final = ("get", "select", "count", "len", "wait", "stats", "queue_stats")
@@ -60,9 +71,25 @@ class SpaceMethods(FunctionFamily):
                 continue
             group = READ if name in READING_METHODS else ADMIN if name in _ADMIN_METHODS else WRITE
             self._methods[name.encode()] = Method(group, _SpaceMethod(spaces, others, name).call)
+        self._methods[b"format"] = Method(READ, self._format)
 
     def method(self, owner: bytes, name: bytes) -> Method | None:
         return self._methods.get(name) or self._others.method(owner, name)
+
+    def _format(self, caller: Caller, call: Request, owner: bytes, now: int) -> bytes | None:
+        """Run format() or format(fields): return the fields of a space, or change them as `xqueue.upgrade` does."""
+        space = self._spaces.find(owner)
+        if space is None:
+            other = self._others.method(owner, b"format")
+            assert other is not None
+            return other.function(caller, call, owner, now)
+        fields = argument(call, 0)
+        if fields is None:
+            return pack([format_of(space.options)])
+        if ADMIN & caller.groups == 0:
+            raise denied(caller, call.name)
+        self._spaces.upgrade(owner, {"format": fields}, now)
+        return NO_VALUES
 
     def index_method(self, index: bytes, name: bytes) -> Method | None:
         return self._others.index_method(index, name)

@@ -18,11 +18,14 @@ from penstock.core import policy as p
 from penstock.core.errors import CommandError
 from penstock.core.limits import NEVER, UNSET, duration_ms
 from penstock.core.policy import TubePolicy
+from penstock.dialects.xqueue.formats import Field, refusal
 from penstock.wire.errors import BoxError
 
 NO_FIELD: Final = -1
 
-_LUA: Final = 32  # Tarantool's error number for errors that Lua code raises.
+# Tarantool's error numbers.
+_ALTER_SPACE: Final = 12  # A space cannot be altered in this way.
+_LUA: Final = 32  # An error that Lua code raised.
 
 # Ways to make the key of a new task.
 AUTO_INCREMENT: Final = "auto_increment"
@@ -63,20 +66,21 @@ class XqueueError(CommandError, BoxError):
         BoxError.__init__(self, number, message or str(XqueueError.__doc__))
 
 
-@dataclass(frozen=True)
-class Field:
-    """One field of a space's format."""
+class BadFormat(XqueueError):
+    """The format of a space cannot be changed in this way; only nullable fields can be added, at the end."""
 
-    name: str
-    type: str = "any"
-    nullable: bool = False
+    code = "BADFORMAT"
+
+    def __init__(self, message: str | None = None) -> None:
+        XqueueError.__init__(self, message or str(BadFormat.__doc__), _ALTER_SPACE)
 
 
 @dataclass(frozen=True)
 class Options:
     """The options of a space. A field is given by its position from 0, or by NO_FIELD if the space does not have it."""
 
-    format: tuple[Field, ...]  # Empty: rows are arrays of any length.
+    format: tuple[Field, ...]  # The newest format. Empty: rows are arrays of any length.
+    lengths: tuple[int, ...]  # The number of fields of each format that the space has had, by the number of the format.
     key: tuple[int, ...]
     status: int
     runat: int
@@ -93,10 +97,14 @@ class Options:
     not_check_session: bool
     tube_stats: tuple[str, ...]
 
-    def same_rows(self, other: Options) -> bool:
-        """Return whether a task has the same row with these options as with the options `other`."""
-        mine = (self.format, self.key, self.status, self.runat, self.priority, self.tube)
-        return mine == (other.format, other.key, other.status, other.runat, other.priority, other.tube)
+    def same_queue_fields(self, other: Options) -> bool:
+        """Return whether the primary key and the fields of the queue are the same in the options `other`."""
+        mine = (self.key, self.status, self.runat, self.priority, self.tube)
+        return mine == (other.key, other.status, other.runat, other.priority, other.tube)
+
+    def format_number(self) -> int:
+        """Return the number of the newest format."""
+        return len(self.lengths) - 1
 
     def key_type(self, part: int = 0) -> str:
         at = self.key[part]
@@ -134,16 +142,27 @@ def lua_type(value: object) -> str:
     return "table" if isinstance(value, (dict, list, tuple)) else "cdata"
 
 
-def read_options(given: object, before: Options | None = None) -> Options:
-    """Parse the options of an upgrade. If the space exists, options that are left out are taken from `before`."""
+def read_options(
+    given: object, before: Options | None = None, space: str = "", accept_earlier: bool = False
+) -> Options:
+    """Parse the options of an upgrade. If the space exists, options that are left out are taken from `before`.
+
+    `space` is the name of the space, for errors. If `accept_earlier` is set and the format is an earlier one of the
+    space, the space keeps its newest format.
+    """
     opts = as_map(given, "options")
     _check_known(opts, _OPTIONS, "option")
     if opts.get("worker") is not None or opts.get("workers") is not None:
         raise XqueueError("workers run only in your process; use penstock.compat.xqueue")
     if before is not None and opts.get("format") is None:
-        format = before.format
+        format, lengths = before.format, before.lengths
     else:
         format = _read_format(opts.get("format"))
+        lengths = (len(format),)
+        if before is not None:
+            if accept_earlier and format == before.format[: len(format)] and len(format) in before.lengths:
+                format = before.format
+            lengths = _next_lengths(before, format, space)
     if before is not None and opts.get("fields") is None:
         status, runat, priority, tube = before.status, before.runat, before.priority, before.tube
     else:
@@ -159,14 +178,22 @@ def read_options(given: object, before: Options | None = None) -> Options:
     _check_known(features, _FEATURES, "feature")
     stats = opts.get("tube_stats")
     rows = Options(
-        format, key, status, runat, priority, tube,
+        format, lengths, key, status, runat, priority, tube,
         REQUIRED, TUPLE, True, False, False, False, False, False, False, (),
     )  # fmt: skip
-    # If the rows differ, `upgrade` refuses the change in any case.
-    if before is not None and before.same_rows(rows):
+    # If these fields differ, `upgrade` refuses the change in any case.
+    if before is not None and before.same_queue_fields(rows):
         features = {**_features(before), **{name: value for name, value in features.items() if value is not None}}
         stats = before.tube_stats if stats is None else stats
     return _with_features(features, stats, rows)
+
+
+def _next_lengths(before: Options, format: tuple[Field, ...], space: str) -> tuple[int, ...]:
+    """Return the lengths of all formats of a space whose format becomes `format`. Raise BadFormat if it cannot."""
+    why = refusal(before.format, format, len(before.lengths))
+    if why:
+        raise BadFormat(f"Can't modify space '{space}': {why}")
+    return before.lengths if len(format) == len(before.format) else (*before.lengths, len(format))
 
 
 def _check_known(given: dict[Any, Any], names: tuple[str, ...], what: str) -> None:
@@ -364,8 +391,16 @@ def policy_of(options: Options, base: TubePolicy = p.XQUEUE) -> TubePolicy:
         owner=p.ANYONE if options.not_check_session else p.SESSION,
         after_ack=p.KEPT if options.keep else p.GOES if zombie is False else p.LINGERS,
         zombie_ms=_ms(zombie, "zombie", UNSET),
-        notes=json.dumps({"xqueue": _noted_options(options)}, separators=(",", ":")),
+        row_format=options.format_number(),
+        notes=_notes(options),
     )
+
+
+def _notes(options: Options) -> str:
+    noted: dict[str, Any] = {"xqueue": _noted_options(options)}
+    if len(options.lengths) > 1:
+        noted["lengths"] = list(options.lengths)
+    return json.dumps(noted, separators=(",", ":"))
 
 
 def _ms(value: bool | float, what: str, unsaid: int) -> int:
@@ -385,16 +420,23 @@ def changes(before: Options, after: Options) -> dict[str, list[Any]]:
     """Return the options that an upgrade changed, by name, with the values before and after."""
     old, new = _features(before), _features(after)
     found = {f"features.{name}": [old[name], new[name]] for name in _FEATURES if old[name] != new[name]}
+    if before.format != after.format:
+        found["format"] = [format_of(before), format_of(after)]
     if before.tube_stats != after.tube_stats:
         found["tube_stats"] = [list(before.tube_stats), list(after.tube_stats)]
     return found
+
+
+def format_of(options: Options) -> list[dict[str, Any]]:
+    """Return the newest format of a space, in the form of `upgrade`."""
+    return [{"name": field.name, "type": field.type, "is_nullable": field.nullable} for field in options.format]
 
 
 def _noted_options(options: Options) -> dict[str, Any]:
     """Return the options that are stored in the field `notes` of the policy, which has no other field for them."""
     fields = {what: getattr(options, what) + 1 for what in _QUEUE_FIELDS if getattr(options, what) != NO_FIELD}
     return {
-        "format": [{"name": field.name, "type": field.type, "is_nullable": field.nullable} for field in options.format],
+        "format": format_of(options),
         "primary_key": [at + 1 for at in options.key],
         "fields": fields,
         "features": {"id": options.id, "retval": options.retval},
@@ -406,12 +448,17 @@ def options_of(policy: TubePolicy) -> Options | None:
     if not policy.notes:
         return None
     try:
-        rows = read_options(json.loads(policy.notes)["xqueue"])
+        noted = json.loads(policy.notes)
+        rows = read_options(noted["xqueue"])
+        lengths = tuple(noted.get("lengths", rows.lengths))
     except (ValueError, KeyError, TypeError, XqueueError):
         return None  # The notes belong to another dialect, or the policy was written by hand.
+    if len(lengths) != policy.row_format + 1 or lengths[-1] != len(rows.format) or list(lengths) != sorted(lengths):
+        return None  # The policy was written by hand.
     # The features are fields of the policy, so changes by TUBE ALTER are included.
     return dataclasses.replace(
         rows,
+        lengths=lengths,
         buried=policy.has_bury,
         delayed=policy.has_delay,
         keep=policy.after_ack == p.KEPT,

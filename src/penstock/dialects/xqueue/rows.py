@@ -8,6 +8,9 @@ Users see rows, and the queue stores jobs. The fields of a row are stored as fol
     other fields      (the payload) the job's body. A single field is stored as its value. Several fields are stored as
                       a map by name, or as an array if the space has no format
 
+If fields are added to a space, a body keeps the form of the format that it was written with (formats.py). The new
+fields of its row are nil.
+
 Clients of other dialects therefore find only the payload in the body. A job that they put is also a row. If its body is
 not a map of the space's fields, the first payload field shows the whole body.
 """
@@ -25,7 +28,8 @@ from penstock.core.ids import NOT_AN_ID, IdForms
 from penstock.core.job import BODY_BYTES, BODY_JSON, BODY_MSGPACK, NO_KEY, Job
 from penstock.core.limits import NEVER, PRIORITY_UNSET, check_priority
 from penstock.core.tube import Tube
-from penstock.dialects.xqueue.options import NO_FIELD, TABLE, Field, Options, XqueueError
+from penstock.dialects.xqueue.formats import Field
+from penstock.dialects.xqueue.options import NO_FIELD, TABLE, Options, XqueueError
 from penstock.dialects.xqueue.statuses import STATUS_LETTERS
 from penstock.wire.bodies import from_value, to_plain, to_python
 from penstock.wire.msgpack import VALUE_DEPTH_MAX, Ext, Reader, pack
@@ -56,17 +60,29 @@ _TYPE_NAMES: Final[list[tuple[type, str]]] = [
 
 
 class Rows:
-    """Converts between the rows of one space and jobs."""
+    """Converts between the rows of one space and jobs. One object serves the space after all changes of its options."""
+
+    options: Options
+    space: str
+    _names: list[str]
+    _queue_fields: frozenset[int]  # Positions of the fields that are not in the body.
+    _payload: list[int]  # Positions of the fields that are in the body, if there is a format.
+    _payload_counts: list[int]  # By the number of a format: how many fields of `_payload` it has.
+    _payload_names: dict[object, int]  # The position of each field that is in the body, by its name.
 
     def __init__(self, options: Options, space: str) -> None:
-        self.options = options
         self.space = space
-        self._names: list[str] = [field.name for field in options.format]
+        self.set_options(options)
+
+    def set_options(self, options: Options) -> None:
+        """Set the options of the space. Rows that were read with the options before can still be read."""
+        self.options = options
+        self._names = [field.name for field in options.format]
         fields = (options.status, options.runat, options.priority, options.tube)
-        # Positions of the fields that are not in the body.
-        self._queue_fields: frozenset[int] = frozenset([*options.key, *(at for at in fields if at != NO_FIELD)])
-        # Positions of the fields that are in the body, if there is a format.
-        self._payload: list[int] = [at for at in range(len(options.format)) if at not in self._queue_fields]
+        self._queue_fields = frozenset([*options.key, *(at for at in fields if at != NO_FIELD)])
+        self._payload = [at for at in range(len(options.format)) if at not in self._queue_fields]
+        self._payload_counts = [sum(1 for at in self._payload if at < length) for length in options.lengths]
+        self._payload_names = {self._names[at]: at for at in self._payload}
 
     # From users
 
@@ -196,10 +212,10 @@ class Rows:
 
     # To users
 
-    def row(self, job: Job, key: list[Any], tube: bytes, body: bytes, state: int) -> Row:
-        """Return the row of a job. `state` determines the status in the row."""
+    def row(self, job: Job, key: list[Any], tube: bytes, body: bytes, kind: int, format: int, state: int) -> Row:
+        """Return the row of a job with a body of this kind and format. `state` determines the status in the row."""
         options = self.options
-        row = self._with_payload(_body_value(body, job.body_kind), job.body_kind)
+        row = self._with_payload(_body_value(body, kind), kind, format)
         for at, value in zip(options.key, key, strict=True):
             row[at] = value
         row[options.status] = STATUS_LETTERS[state]
@@ -215,15 +231,16 @@ class Rows:
         """Return a row in the form that the space returns: a tuple or a table."""
         return dict(zip(self._names, row, strict=True)) if self.options.retval == TABLE else row
 
-    def _with_payload(self, value: Any, kind: int) -> Row:
+    def _with_payload(self, value: Any, kind: int, format: int) -> Row:
         """Return a row that has the fields of a body, and nil in all other fields."""
         if self._names:
             row: Row = [None] * len(self._names)
-            own = len(self._payload) > 1 and isinstance(value, dict) and all(self._is_payload(name) for name in value)
-            if own:
+            # A job that was moved here from another space can have a number that this space does not have.
+            count = self._payload_counts[min(format, len(self._payload_counts) - 1)]
+            if count > 1 and isinstance(value, dict) and self._are_fields(value, self._payload[count - 1]):
                 for name, each in value.items():
-                    row[self._names.index(name)] = each
-            elif self._payload:
+                    row[self._payload_names[name]] = each
+            elif count > 0:
                 row[self._payload[0]] = value
             return row
         fields = value if kind in (BODY_JSON, BODY_MSGPACK) and isinstance(value, list) else [value]
@@ -234,8 +251,9 @@ class Rows:
             row.append(None if len(row) in self._queue_fields or not rest else rest.pop(0))
         return row
 
-    def _is_payload(self, name: object) -> bool:
-        return name in self._names and self._names.index(str(name)) in self._payload
+    def _are_fields(self, body: dict[Any, Any], last: int) -> bool:
+        """Return whether all names in a body are fields of the payload, up to the position `last`."""
+        return all(self._payload_names.get(name, NEVER) <= last for name in body)
 
 
 def tube_key(value: object, at: int) -> bytes:

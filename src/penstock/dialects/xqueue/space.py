@@ -109,12 +109,13 @@ class Space:
         self.name = tube.name.decode("utf-8", "backslashreplace")
         self.make_id = None
         self._last_time64 = 0
+        self._rows = Rows(options, self.name)
         self.set_options(options)
 
     def set_options(self, options: Options) -> None:
         self.options = options
         self.policy = self.tube.policy
-        self._rows = Rows(options, self.name)
+        self._rows.set_options(options)
 
     def method(self, name: str) -> Method | None:
         return getattr(self, METHODS[name]) if name in METHODS else None
@@ -438,7 +439,7 @@ class Space:
                 return [self._task(task.key, job).as_result(job.state), ended.processed]
             # Show the task in the state it ended from, with its last body if that is still in memory.
             if isinstance(job.body, bytes):
-                task.body = job.body
+                task.set_body(job.body)
             return [task.as_result(ended.before), ended.processed]
 
         return Waits(wait, finish)

@@ -26,9 +26,10 @@ from penstock.node.context import CommandContext
 class Upgrade:
     """The result of an upgrade: the space, and the options that changed, with their values before and after."""
 
-    def __init__(self, space: Space, changed: dict[str, list[Any]]) -> None:
+    def __init__(self, space: Space, changed: dict[str, list[Any]], missing: list[str]) -> None:
         self.space = space
         self.changed = changed  # Empty for a new space.
+        self.missing = missing  # Fields of the space that a format with `accept_earlier` does not have.
 
 
 class XqueueSpaces:
@@ -52,14 +53,17 @@ class XqueueSpaces:
             return None
         return self._store(tube, options)
 
-    def upgrade(self, name: bytes, given: object, now: int) -> Upgrade:
-        """Make a space with the given options, or change the options of an existing one."""
+    def upgrade(self, name: bytes, given: object, now: int, accept_earlier: bool = False) -> Upgrade:
+        """Make a space with the given options, or change the options of an existing one.
+
+        If `accept_earlier` is set, the format can be an earlier one of the space. The space then keeps its fields.
+        """
         check_name(name, "the name of a space")
         engine = self.context.engine
         engine.advance(now)
         there = self.find(name)
         before = None if there is None else there.options
-        options = read_options(given, before)
+        options = read_options(given, before, name.decode("utf-8", "backslashreplace"), accept_earlier)
         tube = engine.tubes.get(name)
         if tube is None:
             policy = policy_of(options)
@@ -73,7 +77,9 @@ class XqueueSpaces:
         make_id = _function(given)
         if make_id is not None or options.id != FUNCTION:
             space.make_id = make_id
-        return Upgrade(space, {} if before is None else changes(before, options))
+        format = as_map(given, "options").get("format")
+        missing = [] if format is None else [field.name for field in options.format[len(format) :]]
+        return Upgrade(space, {} if before is None else changes(before, options), missing)
 
     def _store(self, tube: Tube, options: Options) -> Space:
         known = self._known.get(tube.name)
@@ -91,10 +97,8 @@ def _check_switch(tube: Tube, before: Options | None, options: Options) -> None:
         if (policy.type, policy.order, policy.keys) != (wanted.type, wanted.order, wanted.keys) or tube.total():
             raise Unsupported(f"'{name}' is a {policy.type} tube with jobs or options of its own; choose another name")
         return
-    if not options.same_rows(before):
-        raise XqueueError(
-            f"format, fields and primary_key of space '{name}' are fixed; make another space and move the tasks"
-        )
+    if not options.same_queue_fields(before):
+        raise XqueueError(f"fields and primary_key of space '{name}' are fixed; make another space and move the tasks")
     if options.id != before.id and AUTO_INCREMENT in (options.id, before.id):
         # Numbers that auto_increment makes must not collide with existing keys.
         untyped = options.key_type() in ("any", "scalar") and tube.total() > 0

@@ -29,13 +29,22 @@ class Task:
         self.key = key
         self.job = job
         self.tube = tube
+        self.set_body(body)
+
+    def set_body(self, body: bytes) -> None:
+        """Set the body. Its kind and format are those of the job now, so `body` must be the present one of the job."""
         self.body = body
+        self.kind = int(self.job.body_kind)
+        self.format = int(self.job.format)
 
     def row(self, state: int, new: Changes = NO_CHANGES) -> Row:
         """Return the row of the task, with its status replaced by `state` and the changes `new` applied."""
         tube = self.tube if new.tube is None else new.tube
-        body = self.body if new.body is None else new.body
-        row = self._rows.row(self.job, self.key, tube, body, state)
+        if new.body is None:
+            row = self._rows.row(self.job, self.key, tube, self.body, self.kind, self.format, state)
+        else:
+            number = self._rows.options.format_number()
+            row = self._rows.row(self.job, self.key, tube, new.body, new.kind, number, state)
         if new.priority != PRIORITY_UNSET:
             row[self._rows.options.priority] = new.priority
         return row
