@@ -247,7 +247,10 @@ LIMITS = {
         "bytes",
     ),
     "NOTES_CHARS_MAX": ("data that a client API stores with a tube: the options of an xqueue space", "characters"),
-    "ROW_FORMATS_MAX": ("formats that an xqueue space can have over time; each addition of fields makes one", "formats"),
+    "ROW_FORMATS_MAX": (
+        "formats that an xqueue space can have over time; each addition of fields makes one",
+        "formats",
+    ),
     "MEMORY_BYTES_MIN": ("the least value of `memory_limit`", "bytes"),
     "NACKS_MAX": ("failures before an import that a put can state", "failures"),
     "WAIT_TUBES_MAX": ("tubes that one waiting take watches", "tubes"),

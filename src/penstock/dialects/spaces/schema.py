@@ -8,7 +8,7 @@ that was created later only if the client asks for it:
     net.box            connect again, or call box.space.NAME:select
 
 The numbers of spaces do not change and are not reused, so an old schema is never wrong: each of its spaces is still
-the same, or no longer exists.
+the same, has more fields at the end, or no longer exists.
 """
 
 from __future__ import annotations

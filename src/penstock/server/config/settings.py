@@ -177,7 +177,7 @@ GROUPS: Final[dict[str, tuple[Setting, ...]]] = {
             "Whether priorities of the 1.5 API are absolute (0 to 255, as its document says) or an offset to 127 (as "
             "its code did).",
         ),
-        _setting("xqueue", XqueueSpaces(), "", "Spaces of xqueue that are created at the start."),
+        _setting("xqueue", XqueueSpaces(), "", "Spaces of xqueue that are created, or changed, at the start."),
     ),
     "Client limits": (
         _changeable(

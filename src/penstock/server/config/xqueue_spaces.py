@@ -5,7 +5,8 @@
     fields = {status = "status", runat = "runat"}
     features = {id = "auto_increment", ttl = true}
 
-The left side is TOML, the right side is Disque's form. The options are those of `xqueue.upgrade`.
+The left side is TOML, the right side is Disque's form. The options are those of `xqueue.upgrade`. If a space exists,
+they change it: features can be switched, and fields can be added at the end of `format`.
 """
 
 from __future__ import annotations
