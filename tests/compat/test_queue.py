@@ -389,3 +389,14 @@ def test_a_take_that_fails_on_its_way_to_the_caller_gives_its_task_back(
 def test_drivers_can_be_registered(queue: Queue) -> None:
     with pytest.raises(penstock.CommandError, match="create_space"):
         queue.register_driver("mine", object())
+
+
+def test_a_task_keeps_the_headers_of_its_put(queue: Queue) -> None:
+    tube = queue.create_tube("q", "fifottl")
+    assert tube.put("x", {"headers": {"tenant": "acme"}}) == (0, "r", "x")
+    assert tube.put("y", headers={"n": b"\xff"}) == (1, "r", "y")
+    assert tube.take(0) == (0, "t", "x") and tube.headers(0) == {"tenant": "acme"}
+    assert tube.headers(1) == {"n": "\udcff"}
+    with pytest.raises(penstock.CommandError):
+        tube.put("z", headers={"": "v"})
+    assert refused(tube.headers, 2) == "Task 2 not found"

@@ -19,7 +19,7 @@ ALWAYS = {"temporary", "if_not_exists", "on_task_change", "engine", "storage_mod
 OWN = {"capacity_bytes", "retry", "max_deliveries", "dead_letter", "keep", "zombie", "dedup_window", "dedup_count"}
 TTL = {"ttl", "ttl_while_taken", "ttr", "pri", "priority"}
 OTHERS = {"capacity", "key_limit", "fair", "utube", "stube", "timeout", "delay", "nope", "", "TTL", "ttl "}
-NAMES = sorted(ALWAYS | OWN | TTL | OTHERS)
+NAMES = sorted(ALWAYS | OWN | TTL | OTHERS | {"headers"})
 
 # Type: the options of create_tube beside those of all types, of put, of take and of release.
 TYPES: list[tuple[TubePolicy, set[str], set[str], set[str], set[str]]] = [
@@ -38,7 +38,7 @@ def test_each_type_has_its_options_and_no_others(
     policy: TubePolicy, tube: set[str], put: set[str], take: set[str], release: set[str]
 ) -> None:
     assert {name for name in NAMES if has_tube_option(policy, name)} == tube | ALWAYS | OWN
-    assert {name for name in NAMES if has_put_option(policy, name)} == put
+    assert {name for name in NAMES if has_put_option(policy, name)} == put | {"headers"}
     assert {name for name in NAMES if has_take_option(policy, name)} == take
     assert {name for name in NAMES if has_release_option(policy, name)} == release
 
@@ -60,5 +60,5 @@ def test_a_put_can_wait_in_every_tube_with_a_capacity(limit: str) -> None:
 )
 def test_the_kind_of_keys_decides_which_key_options_exist(keys: int, put: set[str], take: set[str]) -> None:
     policy = dataclasses.replace(p.FIFO, keys=keys)
-    assert {name for name in NAMES if has_put_option(policy, name)} == put
+    assert {name for name in NAMES if has_put_option(policy, name)} == put | {"headers"}
     assert {name for name in NAMES if has_take_option(policy, name)} == take

@@ -30,6 +30,7 @@ class Interface(Protocol):
     def delete(self, id: Any) -> None: ...
     def peek(self, id: Any) -> Task | None: ...
     def counts(self) -> dict[str, int]: ...
+    def headers(self, id: Any) -> dict[str, str]: ...
 
 
 class Python:
@@ -72,6 +73,9 @@ class Python:
 
     def counts(self) -> dict[str, int]:
         return {state: count for state, count in self.tube.stats().items() if count}
+
+    def headers(self, id: Any) -> dict[str, str]:
+        return dict(self._job(id).headers)
 
     def _job(self, id: Any) -> Any:
         return self.tube.named(str(id))
@@ -122,6 +126,9 @@ class Compat:
     def counts(self) -> dict[str, int]:
         counts = {**self.tube._over.stats()}
         return {state: count for state, count in counts.items() if count}
+
+    def headers(self, id: Any) -> dict[str, str]:
+        return self.tube.headers(id)
 
 
 class Iproto:
@@ -174,6 +181,9 @@ class Iproto:
         states = {state: tasks[state] for state in ("ready", "taken", "buried", "delayed")}
         return {state: count for state, count in {**states, "done": done}.items() if count}
 
+    def headers(self, id: Any) -> dict[str, str]:
+        return dict(self._call("headers", id))
+
 
 class Resp:
     """redis-py."""
@@ -187,7 +197,8 @@ class Resp:
         self.call("TUBE", "CREATE", name, "TYPE", type, "OPTIONS", json.dumps(options))
 
     def put(self, data: Any, **options: Any) -> Task:
-        id = self.call("PUT", self.name, json.dumps(data), "AS", "json", "OPTIONS", json.dumps(options))
+        words = [word for pair in options.pop("headers", {}).items() for word in ("HEADER", *pair)]
+        id = self.call("PUT", self.name, json.dumps(data), "AS", "json", "OPTIONS", json.dumps(options), *words)
         return self._task(self.call("JOB", "PEEK", id))
 
     def take(self) -> Task | None:
@@ -219,6 +230,10 @@ class Resp:
     def counts(self) -> dict[str, int]:
         told = _pairs(self.call("TUBE", "STATS", self.name))
         return {state: told[state.encode()] for state in LETTERS if told.get(state.encode())}
+
+    def headers(self, id: Any) -> dict[str, str]:
+        headers = _pairs(_pairs(self.call("JOB", "NAMED", self.name, id)).get(b"headers", []))
+        return {name.decode(): value.decode() for name, value in headers.items()}
 
     def _task(self, told: Any) -> Task:
         job = _pairs(told)

@@ -101,6 +101,17 @@ def use_five_fields(tube: Interface) -> None:
     assert tube.put("next")[0] == "t4", "its ids are used once"
 
 
-@pytest.mark.parametrize("use", [use_the_documented_driver, use_five_fields])
+def use_headers(tube: Interface) -> None:
+    tube.create("jobs", "five", default=7)
+    assert tube.put("plain", pri=1) == ("t1", "r", "plain")
+    assert tube.put("traced", pri=2, headers={"trace": "1", "tenant": "äöü"}) == ("t2", "r", "traced")
+    assert tube.headers("t1") == {}
+    for id in ("t1", "t2"):
+        assert tube.take()[:2] == (id, "t")  # type: ignore[index]
+        tube.release(id, pri=9)
+    assert tube.headers("t2") == {"trace": "1", "tenant": "äöü"}, "the driver does not get them as an option"
+
+
+@pytest.mark.parametrize("use", [use_the_documented_driver, use_five_fields, use_headers])
 def test_a_driver_is_the_same_through_every_interface(use: Callable[[Interface], None], interface: Interface) -> None:
     use(interface)

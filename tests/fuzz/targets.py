@@ -189,7 +189,7 @@ _WORDS = b"""
     create alter stats drop truncate release scan touch delete peek meta wait done snatch restart switch move named nack
     POLICY {"type":"x"} TEMPORARY CAPACITY KEY-LIMIT KEEP ZOMBIE MAX-DELIVERIES DEAD-LETTER FAIR fifo utubettl stube
     JOB AND TTR PRIORITY KEY URGENT ONCE NAME UNIQUE DEDUP AS json text bytes GRACE REASON MATCH TUBE IDS ready taken
-    delayed buried zombie gone 5x 1ms 1.5h forever q#0 q#1 r#0 #
+    HEADER HEADER HEADERS WITHHEADERS delayed buried zombie gone 5x 1ms 1.5h forever q#0 q#1 r#0 #
     client-output-buffer-limit slowlog-log-slower-than slowlog-max-len tcp-keepalive protected-mode progress-timeout
     """.split()
 _WORDS += _NUMBERS
@@ -341,7 +341,9 @@ _PACKETS = [
         b"\x21",
     ],
 ]
-_TUBE_METHODS = b"put take ack release touch peek bury kick delete truncate drop release_all tasks_by_state grant"
+_TUBE_METHODS = (
+    b"put take ack release touch peek bury kick delete truncate drop release_all tasks_by_state grant headers"
+)
 _QUEUE_FUNCTIONS = b"""
     put put_unique urgent take ack release requeue bury done dig kick touch delete truncate peek meta statistics stats
     tube identify cfg create_tube nope
@@ -357,6 +359,7 @@ _ARGUMENTS = b"""
     {"utube":"a"} {"timeout":0.01} {"if_not_exists":true} {"limit":2,"offset":1} {"capacity":2} {"ttr":0.001} fifo utube
     utubettl limfifottl stube queue15 disque "1" "0.5" "nan" 18446744073709551615 -9223372036854775808 r t ~ ! - text
     %c403616263 %d80200000000000000000000000000000000 %91919191c0 %8191c001 %a1ff %cb7ff8000000000000 {"nope":1}
+    {"headers":{"n":"v"}} {"headers":{"":""}} {"headers":[]} {"headers":{"n":5}} {"headers":7}
     """.split()
 
 

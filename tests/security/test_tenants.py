@@ -229,7 +229,8 @@ def test_no_policy_moves_jobs_to_a_foreign_tube(node: Node, secrets: Secrets) ->
 def test_no_function_reaches_a_foreign_tube(node: Node, secrets: Secrets) -> None:
     before = _picture(node)
     methods = (
-        "put take ack release touch peek bury kick delete truncate drop release_all tasks_by_state grant grant_role"
+        "put take ack release touch peek bury kick delete truncate drop release_all tasks_by_state headers grant"
+        " grant_role"
     )
     spaces = (
         "put take ack release bury touch dig plow kick kill snatch restart switch get select wait stats truncate count"

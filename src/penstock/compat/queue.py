@@ -250,7 +250,10 @@ class Tube:
 
     def _put_driven(self, data: Any, options: dict[str, Any]) -> Task:
         """Put a task into a tube with a driver, which receives the options unchanged."""
-        job = self._over.put(data, options=options)
+        given: PutOptions = {"options": options}
+        if "headers" in options:
+            given["headers"] = options.pop("headers")
+        job = self._over.put(data, **given)
         if isinstance(job, ConnectedJob):
             # The driver has chosen the id, and may have changed the data.
             with contextlib.suppress(UnknownJob):
@@ -298,6 +301,10 @@ class Tube:
         """Return a task without taking it."""
         job = self._find(id)
         return Task(self._id(job), _LETTERS[job.state], job.body)
+
+    def headers(self, id: Any) -> dict[str, str]:
+        """Return the headers of a task, which its put gave as the option `headers`."""
+        return self._find(id).headers
 
     def bury(self, id: Any) -> Task:
         """Bury a task."""

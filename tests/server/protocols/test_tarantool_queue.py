@@ -522,6 +522,57 @@ def test_truncate_can_be_granted_for_one_tube(
     assert resp.ask("CALL", "queue.tube.reads:truncate").startswith(b"-NOPERM ")
 
 
+# ---- Headers ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("type", ["fifo", "fifottl", "utube", "limfifottl", "disque"])
+def test_a_task_keeps_the_headers_of_its_put_and_its_form(make: Make, type: str) -> None:
+    tube = make(type)
+    headers = {"tenant": "äöü", "binary": b"\xff\0", "empty": ""}
+    id, state, data = tube("put", "x", {"headers": headers})
+    plain = tube("put", "y", {"headers": {}})[0]
+    assert (state, data) == ("r", "x") and tube("headers", id) == headers and tube("headers", plain) == {}
+    assert tube("take", 0) == [id, "t", "x"]
+    assert tube("bury", id) == [id, "!", "x"] and tube("headers", id) == headers
+    assert tube("kick", 1) == 1 and tube("headers", id) == headers
+    assert tube("peek", id) == [id, "r", "x"]
+    tube("delete", id)
+    assert refused(tube, "headers", id) == (32, f"Task {id} not found")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        5,
+        "n=v",
+        [["n", "v"]],
+        {"n": 5},
+        {"n": None},
+        {"n": {}},
+        {5: "n"},
+        {"": "v"},
+        {b"\xff": "v"},
+        {"n": "x" * 8192},
+        {str(number): "" for number in range(65)},
+    ],
+    ids=lambda headers: repr(headers)[:20],
+)
+def test_bad_headers_are_refused_and_nothing_is_stored(make: Make, headers: Any) -> None:
+    tube = make()
+    code, text = refused(tube, "put", "x", {"headers": headers})
+    assert code == 32 and "header" in text
+    assert tube("tasks_by_state", "r") == []
+
+
+def test_a_put_that_waits_for_room_keeps_its_headers(make: Make) -> None:
+    tube = make("limfifottl", capacity=1)
+    first = tube("put", "x")[0]
+    pending = tube.wire.start(f"queue.tube.{tube.name}:put", "y", {"timeout": 10, "headers": {"n": "v"}})
+    tube("delete", first)
+    ((id, *_),) = tube.wire.result(pending)
+    assert tube("headers", id) == {"n": "v"}
+
+
 def test_the_module_is_configured_and_tubes_are_granted(
     start: Callable[..., Server], dial: Callable[[Server], IprotoWire]
 ) -> None:

@@ -19,7 +19,7 @@ from penstock.core import states as s
 from penstock.core import views
 from penstock.core.driving import driver_options
 from penstock.core.engine import Engine
-from penstock.core.errors import CommandError, Full, TubeAwaited, TubeTaken, UnknownSession
+from penstock.core.errors import BadHeaders, CommandError, Full, TubeAwaited, TubeTaken, UnknownSession
 from penstock.core.ids import HEX_ID_BYTES, LONG_ID_BYTES, NOT_AN_ID
 from penstock.core.job import Draft, Job
 from penstock.core.limits import BATCH_JOBS_MAX, NEVER, PRIORITY_UNSET, UNSET, check_priority, duration_ms
@@ -50,6 +50,7 @@ from penstock.node.context import CommandContext
 from penstock.options import altered
 from penstock.wire.bodies import from_value, name_value, to_value, write_name
 from penstock.wire.errors import BoxError, LuaError, NoProcedure
+from penstock.wire.headers import decode_headers, encode_headers
 from penstock.wire.iproto import Request
 from penstock.wire.msgpack import (
     DEPTH_MAX,
@@ -200,7 +201,23 @@ def read_put(draft: Draft, options: dict[str, object]) -> int:
             draft.key = key_bytes(value)
         elif name == "timeout":
             timeout = seconds_ms(value, "timeout")
+        elif name == "headers":
+            draft.headers = _read_headers(value)
     return timeout
+
+
+def _read_headers(value: object) -> bytes:
+    """Encode the headers of a put: a map of strings. An empty Lua table arrives as an empty array."""
+    if value is None or value == []:
+        return b""
+    if not isinstance(value, dict):
+        raise BadHeaders("headers must be a map of strings")
+    headers: list[tuple[str, bytes]] = []
+    for name, text in value.items():
+        if not isinstance(name, str) or not isinstance(text, (str, bytes)):
+            raise BadHeaders("headers must be a map of strings")
+        headers.append((name, text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text))
+    return encode_headers(headers)
 
 
 def row_length(policy: TubePolicy) -> int:
@@ -367,12 +384,13 @@ class TubeMethods(Functions):
                 b"drop": Method(ADMIN, self.drop),
                 b"release_all": Method(ADMIN, self.release_all),
                 b"tasks_by_state": Method(READ, self.tasks_by_state),
+                b"headers": Method(READ, self.headers),  # Not in the original.
                 b"on_task_change": Method(READ, _refuse_function),
             }
         )
 
     def put(self, caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
-        """Run tube:put(data, {ttl, ttr, delay, pri, utube, stube, timeout}): put a task and return it.
+        """Run tube:put(data, {ttl, ttr, delay, pri, utube, stube, timeout, headers}): put a task and return it.
 
         If the tube is full, wait for room until the timeout.
         """
@@ -387,12 +405,14 @@ class TubeMethods(Functions):
         timeout = 0
         if tube.driven:
             draft.options = driver_arguments(call, 1)
+            if "headers" in draft.options:
+                draft.headers = _read_headers(draft.options.pop("headers"))
         elif len(args) > 1 and args[1] != b"\x80":
             options = self._context.ignored.supported("put", tube.policy, read_options(args[1]), has_put_option)
             timeout = read_put(draft, options)
         if self._context.leaving:
             raise self._context.leaving_error(caller)
-        self._context.reserve_log(len(draft.body))
+        self._context.reserve_log(len(draft.body) + len(draft.headers))
         try:
             job = self._engine.put(tube, draft, now)
         except Full:
@@ -485,6 +505,17 @@ class TubeMethods(Functions):
         """Run tube:peek(id): return a task without changing it."""
         job = self.tasks.require(self.tasks.tube(call, name), call, now)
         return self.tasks.one(job, _LETTERS[job.state])
+
+    def headers(self, caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
+        """Run tube:headers(id): return the headers of a task as a map. A value that is not UTF-8 is binary."""
+        headers = decode_headers(self.tasks.require(self.tasks.tube(call, name), call, now).headers())
+        writer = BytesWriter()
+        writer.append(0x91)
+        write_map(writer, len(headers))
+        for header, value in headers.items():
+            write_text(writer, header.encode())
+            write_name(writer, value)
+        return writer.getvalue()
 
     def bury(self, caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
         """Run tube:bury(id): bury a taken task."""

@@ -47,6 +47,9 @@ def has_put_option(policy: TubePolicy, name: str) -> bool:
         return policy.keys == KEYS_NAMED or policy.keys == KEYS_TAGGED
     if name == "timeout":
         return policy.type == "limfifottl" or policy.capacity > 0 or policy.capacity_bytes > 0
+    if name == "headers":
+        # An option of our own.
+        return True
     return has_release_option(policy, name)
 
 
