@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 
 import penstock
 from penstock.cli.commands import journal
-from penstock.cli.errors import NOT_FOUND
+from penstock.cli.errors import REFUSED
 from penstock.cli.main import app
 from penstock.core.errors import DamagedJournal
 from penstock.spark.events.schema import arrow_schema
@@ -139,7 +139,7 @@ def test_digest_names_the_first_position_that_is_kept(directory: Path) -> None:
     with penstock.open(directory, history_bytes=0) as queue:
         queue.checkpoint()
     result = run("digest", directory, "--from", 1)
-    assert result.exit_code == NOT_FOUND and "the first that is kept is" in result.output
+    assert result.exit_code == REFUSED and "the first that is kept is" in result.output
 
 
 def test_export_writes_a_line_of_json_for_every_event(directory: Path) -> None:
