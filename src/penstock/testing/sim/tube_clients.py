@@ -70,6 +70,13 @@ class TubeClient(Client):
         self._lost_take = False  # The reply of a take was lost, so its session may hold jobs that it has not received.
         self._unfinished = b""  # The begin of a reply of which more has to arrive.
 
+    def use_resp(self) -> None:
+        """Use RESP, before the client begins."""
+        if self.is_iproto:
+            self.is_iproto = False
+            self.grace_ms = self.world.options.grace_ms[0]
+            self.kinds += [ONCE_KIND] if ONCE in self.world.options.features else []
+
     @property
     def now(self) -> int:
         """Return the simulated time."""

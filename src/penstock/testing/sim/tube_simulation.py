@@ -9,7 +9,7 @@ from penstock.testing.sim.claim_clients import ClaimReader
 from penstock.testing.sim.clients import Client
 from penstock.testing.sim.history import Violation
 from penstock.testing.sim.node import SimNode
-from penstock.testing.sim.options import CLAIMS, FEW_GUESTS, LOADING, PIPELINES, STAGES, USERS, Options
+from penstock.testing.sim.options import CLAIMS, FEW_GUESTS, LOADING, ONCE, PIPELINES, STAGES, USERS, Options
 from penstock.testing.sim.pipelining_clients import PipeliningClient
 from penstock.testing.sim.schedule import MS, SECOND
 from penstock.testing.sim.simulation import Simulation
@@ -173,6 +173,9 @@ class TubeSimulation(TubeWorld, Simulation):
         for node in self.nodes:
             consumer = TubeConsumer(self, 200 + node.number, self.streams.stream(f"consumer at {node.number}"))
             consumer.home, consumer.careful = node, True
+            if ONCE in self.options.features and node is self.nodes[0]:
+                # Clients over IPROTO do not use the tube of this feature.
+                consumer.use_resp()
             self._let_in(consumer)
 
     def _drain(self) -> None:
