@@ -576,7 +576,8 @@ class RowWriter(Outbox):
 def encode_copy(copy: Copy) -> bytes:
     """Encode the replication data of a job. Its parts are separated by spaces.
 
-    They are the job's id on the node that it came from, or "-", the requested number of copies, flags, and holders.
+    The parts are the job's id on the node that it came from ("-" if it was put here), the requested number of copies,
+    flags, and the holders.
     """
     words = [copy.origin_id or b"-", b"%d" % copy.repl, b"-" if copy.state == COPY_FRESH else b"a", *copy.holders]
     return b" ".join(words)

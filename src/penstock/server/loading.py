@@ -239,7 +239,7 @@ class _LoadingConnection(asyncio.Protocol):
         client.data_received(b"")
 
     def client(self, server: Server, doors: dict[str, IprotoPort]) -> Connection:
-        """Return the server's client object that replaces this one."""
+        """Return the client object that handles this connection once the journal is loaded."""
         raise NotImplementedError
 
 

@@ -236,7 +236,10 @@ class BoxFunctions(Functions):
     """The functions of the module `box`."""
 
     def method(self, owner: bytes, name: bytes) -> Method | None:
-        """Return a function by its name, or None. Functions that only a database has raise an error when called."""
+        """Return a function by its name, or None.
+
+        For a function that needs a database, return one that refuses every call.
+        """
         if name == b"cfg" or name.startswith((b"schema.", b"execute", b"sql.")):
             return Method(READ, _refuse_database)
         return super().method(owner, name)

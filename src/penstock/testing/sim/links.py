@@ -105,7 +105,7 @@ class Links:
         return [node for node, end in self._ends.items() if end is other and self._lives[node] <= life]
 
     def is_up(self, named: bytes, found: bytes, other: End) -> None:
-        """Record that the link which was opened to `named` is up. The node `found` answered."""
+        """Store a link that is up. It was opened to the node `named`, and the node `found` answered at that address."""
         self._trying.pop(named, None)
         self._ends[found] = other
         self._lives[found] = other.life
