@@ -597,8 +597,11 @@ def decode_copy(text: bytes, nodes: dict[bytes, bytes]) -> Copy:
 
 
 def _tube_fields(tube: Tube) -> dict[str, object]:
+    policy = dataclasses.asdict(tube.policy)
+    if tube.policy.row_format == 0:
+        del policy["row_format"]  # Nearly all tubes have no formats. A field that is not written has its default.
     return {
-        "policy": dataclasses.asdict(tube.policy),
+        "policy": policy,
         "created": tube.created,
         "paused_in": tube.paused_in,
         "paused_out": tube.paused_out,
