@@ -98,6 +98,11 @@ CAUGHT_BY: dict[str, Seeds | Tests | HashSeeds] = {
     "replaced-reader-is-not-refused": Seeds(100, ("workload=tubes", "features=claims")),
     "claim-has-another-order-after-a-restart": Seeds(500, ("workload=tubes", "features=claims")),
     "consumer-is-not-looked-for-on-other-nodes": Seeds(100, ("workload=tubes", "features=claims")),
+    "replaced-node-does-not-step-down": Seeds(100, ("workload=tubes", "nodes=4", "nemeses=rehome")),
+    "log-of-a-standby-is-not-doubtful": Seeds(500, ("workload=tubes", "nodes=4", "nemeses=rehome", "features=once")),
+    "standby-uses-ids-again": Seeds(
+        500, ("workload=tubes", "nodes=4", "nemeses=rehome", "features=", "jobs=100", "faults_every_ms=300")
+    ),
     "delivered-job-is-released": Seeds(100, ("workload=tubes", "features=once")),
     "doubtful-job-is-not-buried": Seeds(
         500, ("workload=tubes", "features=once", "journal=everysec", "nemeses=power_cut", "chaos_ms=8000")

@@ -329,6 +329,25 @@ MUTANTS: Final = (
         "node = self._native.context.find_node_with(caller, CONSUMER, [consumer])",
         'node = b""',
     ),
+    # Standbys
+    Mutant(
+        "replaced-node-does-not-step-down",
+        "cluster.members",
+        "self.superseded = max(self.superseded, epoch)",
+        "pass",
+    ),
+    Mutant(
+        "log-of-a-standby-is-not-doubtful",
+        "journal.identity",
+        "replace(who, epoch=epoch, node_epoch=node_epoch, doubtful=True, standby=False, superseded=0).write(disk)",
+        "replace(who, epoch=epoch, node_epoch=node_epoch, doubtful=False, standby=False, superseded=0).write(disk)",
+    ),
+    Mutant(
+        "standby-uses-ids-again",
+        "journal.identity",
+        "epoch = next_epoch(disk) + _EPOCHS_APART",
+        "epoch = next_epoch(disk)",
+    ),
     # At-most-once jobs of tubes
     Mutant("delivered-job-is-released", "core.engine", "if refusal == OK and job.once:", "if False:"),
     Mutant("doubtful-job-is-not-buried", "journal.recovery.filling", "restore.bury_doubtful(engine, job, now)", "pass"),

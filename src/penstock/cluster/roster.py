@@ -76,6 +76,17 @@ def file_text(members: Members) -> str:
     return "".join([*lines, _epochs(members.past), _vars("forgotten", [node.decode() for node in members.given_up])])
 
 
+def successor_text(known: Roster, epoch: i64, fresh: bytes) -> str:
+    """Return the contents of the file for the node `fresh`, which the process of a replaced node becomes.
+
+    `known` is the file of the replaced node, and `epoch` the epoch in which another process replaced it.
+    """
+    # Peers must not accept the old node in its old epoch, nor any node that was replaced before it.
+    lost = {peer.id: peer.epoch for peer in known.peers if peer.flags & NOADDR and peer.epoch}
+    past = {**known.past, **lost, known.myself: epoch}
+    return first_text(fresh, [peer for peer in known.peers if not peer.flags & NOADDR], past)
+
+
 def first_text(myself: bytes, peers: list[Peer], past: dict[bytes, i64] | None = None) -> str:
     """Return the contents of the file for the first start of a node with the id `myself`.
 

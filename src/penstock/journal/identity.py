@@ -14,6 +14,10 @@ from penstock.journal.segment import FrameFile, is_segment, is_snapshot, segment
 
 NODE_FILE: Final = "node.json"
 
+# The journal epoch is part of job ids. The old node may have been restarted up to this many times since the copy was
+# made without assigning an id that the new node assigns, too.
+_EPOCHS_APART: Final = 1_000
+
 _NODE_BYTES: Final = 20
 _KEY_BYTES: Final = 32
 
@@ -97,6 +101,15 @@ def next_opening(disk: Disk) -> Identity:
 def abandon_log(disk: Disk) -> None:
     """Record that the node continues without its log. The log will then lack the newest changes."""
     replace(identity(disk), epoch=next_epoch(disk), doubtful=True).write(disk)
+
+
+def take_over(disk: Disk, who: Identity, node_epoch: int) -> None:
+    """Make the directory of a standby, or of a backup, the node `who`, in the greater epoch `node_epoch`.
+
+    The log may lack the last events of the old node, including deliveries, so it is doubtful.
+    """
+    epoch = next_epoch(disk) + _EPOCHS_APART
+    replace(who, epoch=epoch, node_epoch=node_epoch, doubtful=True, standby=False, superseded=0).write(disk)
 
 
 def next_epoch(disk: ReadableDisk) -> int:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import datetime
 import secrets
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from penstock.cli.cluster_nodes import (
@@ -31,11 +31,6 @@ from penstock.core.errors import CommandError
 
 if TYPE_CHECKING:
     from penstock.journal.disk import RealDisk
-    from penstock.journal.identity import Identity
-
-# The journal epoch is part of job ids. The old node may have been restarted up to this many times since the copy was
-# made without assigning an id that the new node assigns, too.
-_EPOCHS_APART: Final = 1_000
 
 # The epoch grows by a random number up to this. If two operators rehome the node at once and reach different nodes,
 # they choose different epochs, and the node with the lower one steps down when the two meet.
@@ -45,7 +40,7 @@ _LEAP_MAX: Final = 1_000_000
 def run(directory: str, via: str | None, nodes_file: str, force: bool, dry_run: bool, out: Output) -> None:
     """Rehome the node, or exit with the reason why that is refused."""
     from penstock.journal.disk import ReadOnlyDisk, RealDisk
-    from penstock.journal.identity import identity
+    from penstock.journal.identity import identity, take_over
 
     if via is None and not force:
         fail(
@@ -74,7 +69,8 @@ def run(directory: str, via: str | None, nodes_file: str, force: bool, dry_run: 
             if not dry_run:
                 epoch = cluster.agree_on_next(epoch)
                 disk.replace(nodes_file, cluster.table().encode())
-                _write_identity(disk, who, epoch)
+                # This is the last step, because it makes the directory the node.
+                take_over(disk, who, epoch)
         finally:
             disk.unlock()
     position, moment = reach
@@ -246,18 +242,3 @@ class RemainingNodes:
             host, port, bus_port = address_of(node["address"])
             peers.append(Peer(id.encode(), host, int(port), int(bus_port[0]) if bus_port else int(port) + BUS_OFFSET))
         return first_text(self.lost.encode(), peers)
-
-
-def _write_identity(disk: RealDisk, who: Identity, epoch: int) -> None:
-    from penstock.journal.identity import next_epoch
-
-    # This is the last step, because it makes the directory the node. `doubtful`: the log may lack the last events of
-    # the old node, including deliveries.
-    replace(
-        who,
-        epoch=next_epoch(disk) + _EPOCHS_APART,
-        node_epoch=epoch,
-        doubtful=True,
-        standby=False,
-        superseded=0,
-    ).write(disk)

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import logging
 
-from penstock.cluster.peers import NOADDR
-from penstock.cluster.roster import Roster, first_text, read_file
+from penstock.cluster.roster import Roster, read_file, successor_text
 from penstock.journal.disk import RealDisk
 from penstock.journal.identity import NODE_FILE, identity, new_identity
 from penstock.journal.maintenance.archive import archive_superseded_log
@@ -29,11 +28,8 @@ def restart_as_new_node(config: Config) -> None:
         before, fresh = identity(disk), new_identity()
         path = config.within_dir(config.cluster_config_file)
         known = _known(config)
-        # Peers must not accept the old node in its old epoch, nor any node that was replaced before it.
-        lost = {peer.id: peer.epoch for peer in known.peers if peer.flags & NOADDR and peer.epoch}
-        past = {**known.past, **lost, before.node.encode(): before.superseded}
-        peers = [peer for peer in known.peers if not peer.flags & NOADDR]
-        text_file.replace(path, first_text(fresh.node.encode(), peers, past))
+        known.myself = before.node.encode()
+        text_file.replace(path, successor_text(known, before.superseded, fresh.node.encode()))
         aside = archive_superseded_log(disk, fresh)
     finally:
         disk.unlock()

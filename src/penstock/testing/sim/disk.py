@@ -43,6 +43,13 @@ class SimDisk:
         self._files.clear()
         self._locked = False
 
+    def durable_copy(self) -> SimDisk:
+        """Return another disk with the durable data, as a standby has it."""
+        copy = SimDisk()
+        for name, file in self._files.items():
+            copy._files[name] = SimFile(copy, file.durable(), file.size())
+        return copy
+
     # The interface of `journal.disk.Disk`
 
     def lock(self) -> None:
@@ -129,6 +136,9 @@ class SimFile:
 
     def size(self) -> int:
         return self._size
+
+    def durable(self) -> bytes:
+        return bytes(self._durable)
 
     def will_read(self, offset: int, length: int) -> None: ...
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from random import Random
 
 from penstock.core import states as s
+from penstock.journal.identity import identity
 from penstock.testing.sim.history import Fault
 from penstock.testing.sim.node import SimNode
 from penstock.testing.sim.options import ALWAYS, NO_JOURNAL
@@ -74,6 +75,13 @@ class Nemeses:
             low, high = self._random.choice(_SPANS)
             self._world.schedule.after(self._random.randint(low, high), lambda: self._mend(number))
         self.begin()
+
+    def _undo_later(self, undo: Undo | None) -> None:
+        if undo is not None:
+            self._begun += 1
+            number = self._begun
+            self._undo[number] = undo
+            self._world.schedule.after(self._random.randint(0, SECOND), lambda: self._mend(number))
 
     def _mend(self, number: int) -> None:
         undo = self._undo.pop(number, None)
@@ -313,6 +321,71 @@ class Nemeses:
         fault = self._begin_fault("clock jump", node.number)
         node.clock.offset_ms += jump
         return lambda: self._end_fault(fault)
+
+    def rehome(self) -> Undo | None:
+        """Replace a node by its standby, on a machine that was not used yet.
+
+        The machine of the node is destroyed, or returns later with its data, or the process runs on without links. In
+        the first case the standby has all that was durable, otherwise it may lack the last changes.
+        """
+        world = self._world
+        spares = [node for node in world.nodes if not node.joined]
+        lost = self._one_up()
+        if not spares or lost is None or lost.log is None or not world.others_up(lost):
+            return None
+        case = self._random.choice(("destroyed", "returns", "runs on"))
+        forgets = case != "destroyed" or world.options.journal != ALWAYS
+        if forgets and not self._within_budget(lost):
+            return None
+        fault = self._begin_fault(f"rehome {case}", lost.number, forgets)
+        spare, copy, id = spares[0], lost.disk.durable_copy(), lost.id
+        spare.life += 1  # No other fault uses this machine.
+        links = [
+            link for other in world.others(lost) for link in ((lost.number, other.number), (other.number, lost.number))
+        ]
+        mend = self._cut("cut off", links) if case == "runs on" else None
+        is_done = False
+
+        def crash() -> None:
+            if lost.up and lost.id == id:
+                lost.crash(power=True)
+                if case == "destroyed":
+                    lost.wipe()
+
+        def replace_node() -> None:
+            nonlocal is_done
+            if is_done:
+                return
+            is_done = True
+            others = [node for node in world.others_up(lost) if node is not spare]
+            known = [int(node.cluster.members.epoch_of(id)) for node in others]
+            epoch = max([identity(copy).node_epoch, *known]) + self._random.randint(1, 1_000)
+            for node in others:
+                node.raise_epoch(id, epoch)
+            spare.become(copy, epoch, others)
+            world.rehomed(lost, spare)
+            if spare.start():
+                world.sometimes("a standby replaced its node")
+
+        def undo() -> None:
+            replace_node()
+            self._end_fault(fault)
+            if mend is not None:
+                mend()
+            if not lost.up and lost.start():
+                if case == "destroyed":
+                    world.introduce(lost)
+                elif not self._over:
+                    # It serves clients until it reaches another node.
+                    self._undo_later(self._cut("cut off", links))
+
+        if case == "destroyed":
+            crash()
+        elif case == "returns":
+            world.schedule.after(self._random.randint(0, 300 * MS), crash)
+        after = world.options.node_timeout_ms * MS * self._random.choice((1, 2))
+        world.schedule.after(after, replace_node)
+        return undo
 
     # Disks and memory
 

@@ -18,7 +18,8 @@ from penstock.cluster.members import Members
 from penstock.cluster.messages import CLAIM, MEET, ElectionMessage, JobsMessage, Message, TunnelMessage
 from penstock.cluster.node import Cluster
 from penstock.cluster.peer_outbox import PeerOutbox
-from penstock.cluster.roster import file_text, read_file
+from penstock.cluster.peers import Peer
+from penstock.cluster.roster import file_text, first_text, read_file, successor_text
 from penstock.core.engine import Engine
 from penstock.core.errors import JournalFailed, NoSpace
 from penstock.core.ids import NOT_AN_ID, IdForms
@@ -28,7 +29,7 @@ from penstock.core.outbox import Outbox
 from penstock.core.tube_patterns import TubePatterns
 from penstock.core.waits import Connection
 from penstock.dialects.tarantool.calls import CallDispatcher, CallInbox
-from penstock.journal.identity import NODE_FILE, Identity, identity, next_opening
+from penstock.journal.identity import NODE_FILE, Identity, identity, next_opening, take_over
 from penstock.journal.log import Log
 from penstock.journal.maintenance.snapshot import take_snapshot
 from penstock.journal.recovery.opening import open_log
@@ -352,8 +353,7 @@ class SimNode(Driver):
         wall = self.clock.wall_ms()
         if NODE_FILE not in self.disk.names():
             self.installs += 1
-            who = Identity(self._secret("node")[:40], bytes.fromhex(self._secret("key")[:64]))
-            who.write(self.disk)
+            self._new_identity().write(self.disk)
         entropy = self._random.getrandbits(32)
         if world.options.journal == NO_JOURNAL:
             opening = next_opening(self.disk)
@@ -551,6 +551,9 @@ class SimNode(Driver):
             self._stop_by_disk()
             return
         turn.send()
+        if self.cluster.members.superseded:
+            self._step_down()
+            return
         if len(self.engine.tubes) != self._tubes_count:
             self._tubes_count = len(self.engine.tubes)
             self.world.tubes_changed(self)
@@ -708,6 +711,7 @@ class SimNode(Driver):
         members.announced = members.host = self.host
         members.port, members.bus_port = CLIENT_PORT, BUS_PORT
         members.leaving = self.leaving
+        members.epoch = identity(self.disk).node_epoch
         if _NODES_FILE in self.disk.names():
             roster = read_file(self.disk.read(_NODES_FILE).decode())
             # With the workload `disque` this is the clock of the former process, on which the committed digests depend.
@@ -775,6 +779,7 @@ class SimNode(Driver):
         assert isinstance(other, SimNode)
         world, id, life = self.world, self.id, other.life
         pipe = Pipe(world.schedule, world.network, self._pipe_random, self.number, other.number)
+        pipe.epoch = int(self.cluster.members.epoch)
         self._pipes[other.id] = pipe
         pipe.send(lambda: other.pipe_opened(id, pipe, life))
 
@@ -854,6 +859,10 @@ class SimNode(Driver):
             self.forwarding.link_lost(sender)
 
     def _receive_on_pipe(self, sender: bytes, pipe: Pipe, messages: list[Message]) -> None:
+        if pipe.epoch < self.cluster.members.epoch_of(sender):
+            # A standby has replaced the process at the other end.
+            self._lose_pipe(sender, pipe)
+            return
         if self._inbound.get(sender) is pipe:
             for message in messages:
                 if message.kind == MEET:
@@ -874,7 +883,66 @@ class SimNode(Driver):
             self._table_changes = members.changes
             self.disk.replace(_NODES_FILE, file_text(members).encode())
 
+    # Standbys
+
+    def raise_epoch(self, node: bytes, epoch: int) -> None:
+        """Run CLUSTER EPOCH: a standby replaces a node."""
+        self.cluster.members.raise_epoch(node, epoch, self.now())
+        self._save_table()
+        self.turn.plan()
+
+    def become(self, disk: SimDisk, epoch: int, peers: list[SimNode]) -> None:
+        """Make this machine, which was not started yet, a lost node. `disk` has a copy of the data of that node."""
+        assert not self.up
+        who = identity(disk)
+        take_over(disk, who, epoch)
+        known = [Peer(peer.id, peer.host, CLIENT_PORT, BUS_PORT) for peer in peers]
+        disk.replace(_NODES_FILE, first_text(who.node.encode(), known).encode())
+        self.disk = disk
+
+    def is_successor_of(self, node: SimNode) -> bool:
+        """Return whether this process has replaced the process of another machine."""
+        return self.up and node.up and self.id == node.id and self.cluster.members.epoch > node.cluster.members.epoch
+
+    def _shake_hands(self, other: SimNode) -> bool:
+        """Exchange epochs with another node, as the handshake of a link does. Return whether both accept the link."""
+        mine, theirs = self.cluster.members, other.cluster.members
+        accepts = mine.accept_epoch(other.id, theirs.epoch, theirs.epoch_of(self.id))
+        id, epoch, known = self.id, int(mine.epoch), int(mine.epoch_of(other.id))
+        is_accepted = id != other.id and epoch >= theirs.epoch_of(id)
+        other.meet_epoch(id, epoch, known)
+        return accepts and is_accepted
+
+    def meet_epoch(self, node: bytes, epoch: int, known: int) -> None:
+        """Receive the epoch of a node that opens a link, and the epoch of this node that it knows."""
+        self._came_in(lambda now: self._meet_epoch(node, epoch, known))
+
+    def _meet_epoch(self, node: bytes, epoch: int, known: int) -> None:
+        self.cluster.members.accept_epoch(node, epoch, known)
+
+    def _step_down(self) -> None:
+        """Become a new node without jobs, because a standby has replaced this node."""
+        epoch = self.cluster.members.superseded
+        known = read_file(self.disk.read(_NODES_FILE).decode())
+        self.crash(power=False)
+        self.wipe()
+        self.installs += 1
+        fresh = self._new_identity()
+        fresh.write(self.disk)
+        self.disk.replace(_NODES_FILE, successor_text(known, epoch, fresh.node.encode()).encode())
+        self.world.sometimes("a node that was replaced stepped down")
+        self.world.schedule.after(50 * MS, lambda: None if self.up else self._start_again())
+
+    def _start_again(self) -> None:
+        self.start()
+
+    def _new_identity(self) -> Identity:
+        return Identity(self._secret("node")[:40], bytes.fromhex(self._secret("key")[:64]))
+
     def _link_up(self, named: bytes, other: End, now: int) -> None:
+        if self._uses_pipes and isinstance(other, SimNode) and other.up and not self._shake_hands(other):
+            self.links.is_of_no_use(named)
+            return
         if other.up and self.cluster.link_up(named, other.id, other.incarnation, now):
             self.links.is_up(named, other.id, other)
             if self._uses_pipes:

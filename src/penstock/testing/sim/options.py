@@ -27,8 +27,11 @@ NEMESES = (
     *("set_aside", "lose"),
 )
 
+# Replaces a node by its standby.
+REHOME = "rehome"
+
 # The nemeses of the workload `tubes`. The others are about the queues of Disque and about copies of jobs.
-TUBE_NEMESES = tuple(name for name in NEMESES if name not in ("closed_queue", "set_aside", "lose"))
+TUBE_NEMESES = (*(name for name in NEMESES if name not in ("closed_queue", "set_aside", "lose")), REHOME)
 
 # The nemesis of the feature LATE_TUBES.
 LOST_HOME = "lost_home"

@@ -29,6 +29,7 @@ class Pipe:
         self._network = network
         self._random = random
         self.bytes = 0  # The bytes of clients in transit.
+        self.epoch = 0  # The epoch of the sender.
         self._last = 0  # When the last item arrives.
         self._held: list[Callable[[], None]] = []  # Items that wait until the network is not cut.
 

@@ -18,7 +18,7 @@ from penstock.testing.sim.clients import Client, Consumer, Producer
 from penstock.testing.sim.history import Violation
 from penstock.testing.sim.nemeses import Nemeses
 from penstock.testing.sim.node import SYNC_MAX
-from penstock.testing.sim.options import Options
+from penstock.testing.sim.options import REHOME, Options
 from penstock.testing.sim.schedule import MS, SECOND
 from penstock.testing.sim.world import World
 
@@ -110,7 +110,8 @@ class Simulation(World):
         drift = self.streams.stream("clocks")
         for node in self.nodes:
             node.clock.set_drift(drift.randint(-self.options.drift_ppm, self.options.drift_ppm))
-        there = self.nodes[:-1] if "join" in self.options.nemeses and len(self.nodes) > 1 else self.nodes
+        has_spare = "join" in self.options.nemeses or REHOME in self.options.nemeses
+        there = self.nodes[:-1] if has_spare and len(self.nodes) > 1 else self.nodes
         for node in there:
             node.start()
         for node in there[1:]:

@@ -13,7 +13,7 @@
 
 batch_checkers.py has W10, about stages. The readers in claim_clients.py check W11: a claim has the same jobs each time
 it is read, ends as a whole, and belongs to the reader with the greatest token. W14: an at-most-once job is delivered at
-most once.
+most once. W15: an id names one job, also after a standby has replaced its node.
 tube_clients.py has W0: without faults, every command has a reply, even if its client sends no more; no reply contains
 an error; and a node has no more forwarded clients than its limit.
 
@@ -56,7 +56,7 @@ class TubeWorld(World):
 def judge(world: TubeWorld) -> list[str]:
     """Return all violations that the final state and the history show."""
     found: list[str] = []
-    for checker in (_contents, _lost, _acked, _order, _keys, _leases, _left, _stages, _once):
+    for checker in (_contents, _lost, _acked, _order, _keys, _leases, _left, _stages, _once, _ids):
         found += list(checker(world))[:_SHOWN_MAX]
     for node in world.nodes:
         check(node.engine)
@@ -167,6 +167,8 @@ def _order(world: TubeWorld) -> Iterator[str]:
         tube, take = lease.tube, lease.take
         second = world.tubes.puts.get(lease.body)
         if second is None or not tube.order or _is_excused(world, tube.name):
+            continue
+        if tube.once and world.tubes.are_once_jobs_buried(world.history.faults):
             continue
         # A take whose reply was lost may have held any job until its session ended.
         if any(each.tube is tube and each.invoked <= lease.at for each in lost):
@@ -279,6 +281,14 @@ def _once(world: TubeWorld) -> Iterator[str]:
             if len(leases) > 1:
                 moments = [_moment(lease.sent) for lease in leases]
                 yield f"W14: {_short(body)} was delivered {len(leases)} times, at {moments}"
+
+
+def _ids(world: TubeWorld) -> Iterator[str]:
+    """Check W15. There is no excuse: a node that may have lost jobs must not use their ids again."""
+    by_id: dict[bytes, bytes] = {}
+    for put in world.tubes.puts.values():
+        if put.id and by_id.setdefault(put.id, put.body) != put.body:
+            yield f"W15: {_short(put.body)} and {_short(by_id[put.id])} have the id {put.id!r}"
 
 
 def jobs_of(node: SimNode) -> list[tuple[bytes, int, bytes]]:

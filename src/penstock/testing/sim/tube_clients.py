@@ -61,7 +61,7 @@ class TubeClient(Client):
         self.token = b""
         self.held: list[Lease] = []  # Jobs that it has taken and not finished.
         self.kinds = [KINDS[at] for at in cluster.options.tubes]
-        if ONCE in cluster.options.features and not self.is_iproto:
+        if ONCE in cluster.options.features:
             self.kinds.append(ONCE_KIND)
         self._packets = ReplyPackets()
         self._syncs = 0
@@ -315,6 +315,10 @@ class TubeProducer(TubeClient):
     pause_us = 0  # The average pause between two jobs.
     kind: TubeKind | None = None  # The only tube that it uses, if set.
     must_work = False  # It tries again until every put is accepted.
+
+    def usable(self) -> list[TubeKind]:
+        # queue.tube.NAME:put has no option for at-most-once delivery.
+        return [kind for kind in super().usable() if not (kind.once and self.is_iproto)]
 
     def begin(self) -> None:
         """Create all tubes at about the same time as the other producers, and then put jobs."""

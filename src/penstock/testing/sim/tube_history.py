@@ -124,7 +124,7 @@ class TubeHistory:
     @staticmethod
     def are_once_jobs_buried(faults: list[Fault]) -> bool:
         """Return whether a node may have buried its at-most-once jobs, because its log may lack deliveries."""
-        return any(fault.kind == "power cut" or fault.forgets for fault in faults)
+        return any(fault.kind == "power cut" or fault.kind.startswith("rehome") or fault.forgets for fault in faults)
 
     def delivered_at(self, take: Take, body: bytes, sent: int) -> int:
         """Return when a job was delivered at the home, if the node of the client sent the reply of `take` at `sent`."""

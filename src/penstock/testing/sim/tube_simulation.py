@@ -49,6 +49,9 @@ class TubeSimulation(TubeWorld, Simulation):
 
     def tubes_changed(self, node: SimNode) -> None:
         """Check W1: a tube is not created while another node that this node has met has it."""
+        if any(other.is_successor_of(node) for other in self.others(node)):
+            # It serves its tubes until another node refuses it.
+            return
         here = node.number, node.installs
         names = set(tube_checkers.strict_tubes(node))
         for name, homes in self._homes.items():
@@ -66,6 +69,10 @@ class TubeSimulation(TubeWorld, Simulation):
     def forwarded_delivery(self, token: bytes, body: bytes, delivery: int) -> None:
         """Record when a home delivered a job to a client of another node."""
         self.tubes.forwarded.setdefault((token, body), {}).setdefault(delivery, self.schedule.now)
+
+    def rehomed(self, lost: SimNode, standby: SimNode) -> None:
+        for homes in self._homes.values():
+            homes.discard((lost.number, lost.installs))
 
     def _check_home(self, node: SimNode, other: SimNode, name: bytes) -> None:
         forgot = any(fault.forgets for fault in self.history.faults)

@@ -42,6 +42,13 @@ class World:
     def others(self, node: SimNode) -> list[SimNode]:
         return [other for other in self.nodes if other is not node]
 
+    def others_up(self, node: SimNode) -> list[SimNode]:
+        """Return the other nodes that are running."""
+        return [other for other in self.others(node) if other.up and not other.paused]
+
+    def rehomed(self, lost: SimNode, standby: SimNode) -> None:
+        """Record that a standby replaces a node."""
+
     def serving(self) -> list[SimNode]:
         return self.nodes
 
