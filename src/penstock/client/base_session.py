@@ -140,7 +140,10 @@ class BaseSession(ABC, Generic[C]):
             raise Closed()
 
     async def _call_settled(self, call: Call[T], deadline: Deadline) -> T:
-        """Run `_settle` if necessary, and check the length of the body. Then send a call and return its result."""
+        """Send a call and return its result.
+
+        Before that, settle the calls whose replies were lost (`_settle`), and check the length of the body.
+        """
         if self._in_doubt:
             await self._settle(deadline)
         if call.delivered is not None:

@@ -3,11 +3,12 @@
 Protocol:
 1. Half a second before its timer fires, a holder sends WILLQUEUE to the other holders.
 2. A holder that has queued the job answers QUEUED. A holder that has delivered, buried or finished it answers WORKING.
-   A holder that has recorded its ack answers SETACK. After any of these answers, the sender does not queue the job.
+   A holder that has recorded the ack of the job answers SETACK. After any of these answers, the sender does not queue
+   the job.
 3. Otherwise the sender queues the job and sends QUEUED. All holders restart their timers.
-4. A holder that receives WILLQUEUE shortly before it would send its own postpones it until the sender has queued the
-   job. If two WILLQUEUE cross, or two holders have queued the job, one of them wins: the one whose id, mixed with the
-   id of the job, is greater. The other one keeps its copy without queueing it.
+4. A holder may receive WILLQUEUE shortly before its own timer fires. It then sends no WILLQUEUE of its own until the
+   sender has queued the job. If two WILLQUEUE cross, or two holders have queued the job, one of them wins: the one
+   whose id, mixed with the id of the job, is greater. The other one keeps its copy without queueing it.
 
 A delivery is announced with WORKING, so that the retry time counts from the delivery on every node.
 """

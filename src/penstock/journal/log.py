@@ -70,7 +70,7 @@ _SLEEP_S: Final = 0.1
 
 
 class _Sleeper:
-    """A thread that sleeps until a position is durable, or until it is its turn to sync for all threads (the leader)."""
+    """A thread that sleeps until a position is durable, or until it has to sync for all threads (the leader)."""
 
     def __init__(self, position: int) -> None:
         self.position = position

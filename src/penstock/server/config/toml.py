@@ -100,7 +100,7 @@ def _parses(text: str) -> bool:
 
 
 def _numbers(lines: list[str]) -> dict[str, int]:
-    """Return the number of the line on which each key or its table begins. The first line is 1."""
+    """Return the numbers of the lines on which keys and tables begin, by their names. The first line is 1."""
     found = {span.key: span.first + 1 for span in _spans(lines)}
     for number, line in enumerate(lines, 1):
         table = _TABLE.match(line)

@@ -74,10 +74,10 @@ class Logins:
         self._not_logged = 0
 
     def begin(self, caller: Connection, login: Login) -> None:
-        """Compare the password of a login and reply, now or after the delay of its address.
+        """Compare the password of a login and reply. After many wrong passwords from its address, do so after a delay.
 
-        A client of another node is refused. It has logged in there, and its address comes from that node, so wrong
-        passwords could not be counted.
+        A client of another node is refused. It has logged in there. Only that node knows its true address, so this node
+        could not count wrong passwords by address.
         """
         if caller.entry_node:
             login.refuse()

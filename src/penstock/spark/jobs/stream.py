@@ -202,10 +202,10 @@ class _ClaimClient:
             self._sizes = {number: size for number, size in self._sizes.items() if number > upto}
 
     def claim(self, start: int, most: int, wait: bool) -> tuple[int, int]:
-        """Claim up to `most` jobs after the claim `start`. Return the newest claim, and how many jobs were claimed now.
+        """Claim jobs, until the claims after the claim `start` have `most` jobs together.
 
-        Spark may not have put the existing claims after `start` into a batch yet, so their jobs count towards `most`.
-        New jobs are claimed only if the existing claims have fewer than `most` jobs.
+        Some of these claims can exist already, if Spark has not put them into a batch yet. Return the newest claim, and
+        how many jobs were claimed now.
         """
         newest, jobs, more = start, 0, 0
         while newest - start < CLAIMS_OPEN_MAX and (jobs < most or newest < self.newest):

@@ -294,7 +294,7 @@ def _ids(world: TubeWorld) -> Iterator[str]:
 def jobs_of(node: SimNode) -> list[tuple[bytes, int, bytes]]:
     """Return the jobs of a node that have to end: their ids, states and tubes.
 
-    An at-most-once job that was delivered, or may have been, stays if its consumer is lost.
+    At-most-once jobs that are taken or buried are left out: they may never end, because their consumer can be lost.
     """
     jobs = node.engine.jobs.scan(0, node.engine.jobs.count + 1)
     jobs = [job for job in jobs if not job.once or job.state not in (s.TAKEN, s.BURIED)]
