@@ -39,7 +39,9 @@ def block_of(events: pa.Table, first: int, end: int) -> BlockDigest:
         if name in NUMBERS:
             rows[name] = [NUMBERS[name].index(value) for value in values.to_pylist()]
         else:
-            numbers = values.cast(pa.int64()) if pa.types.is_timestamp(values.type) else values
+            # Spark has times in µs.
+            is_time = pa.types.is_timestamp(values.type)
+            numbers = values.cast(pa.timestamp("ms", "UTC")).cast(pa.int64()) if is_time else values
             rows[name] = numbers.fill_null(NULLS[name]) if name in NULLS else numbers
     texts = [None if text is None else text.encode() for text in events.column("reason").to_pylist()]
     headers = [None if each is None else encode_headers(each) for each in events.column("headers").to_pylist()]
