@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -155,3 +156,71 @@ def test_a_directory_with_other_files_is_refused(session: Session) -> None:
     (session.directory / "thesis" / "chapter-1.tex").touch()
     said = session.type("penstock put a x --dir thesis")
     assert "contains no queue but other files, such as chapter-1.tex" in said and said.endswith("[exit code 4]\n")
+
+
+def headers_in(said: str) -> list[dict[str, str] | None]:
+    """Return the headers in each line. A session replaces times by words, so the whole line is not JSON."""
+    found = [re.search(r'"headers": (\{[^}]*\})', line) for line in said.splitlines()]
+    return [None if each is None else json.loads(each[1]) for each in found]
+
+
+def test_headers_are_put_and_shown(session: Session) -> None:
+    assert session.type("penstock put a hello --header tenant=acme -H trace=00-ab=cd -H empty=") == "ID-1\n"
+    wanted = {"tenant": "acme", "trace": "00-ab=cd", "empty": ""}
+    assert headers_in(session.type("penstock peek a --json")) == [wanted]
+    shown = session.type("penstock job show ID-1").splitlines()
+    assert [line.split(maxsplit=1)[1] for line in shown if line.startswith("headers")] == [
+        "tenant=acme trace=00-ab=cd empty="
+    ]
+    head, row = session.type("penstock take a").splitlines()
+    assert head.split()[-2:] == ["HEADERS", "BODY"] and "tenant=acme trace=00-ab=cd" in row
+
+
+def test_jobs_without_headers_are_shown_as_before(session: Session) -> None:
+    session.type("penstock put a hello")
+    assert "headers" not in session.type("penstock job show ID-1") + session.type("penstock peek a --json")
+    assert "headers" not in session.type("penstock take a")
+
+
+@pytest.mark.parametrize("words", ["hello", "hello --dry-run", "--from -"])
+@pytest.mark.parametrize(
+    ("headers", "told"),
+    [
+        ("-H tenant", "is not a header; write NAME=VALUE"),
+        ("-H =acme", "is not a header; write NAME=VALUE"),
+        ("-H a=1 -H b=2 -H a=3", "the header 'a' is given twice"),
+        (f"-H long={'x' * 8_192}", "at most 8192 bytes together"),
+        (" ".join(f"-H {number}=" for number in range(65)), "at most 64 headers"),
+    ],
+)
+def test_bad_headers_are_refused_and_nothing_is_put(headers: str, told: str, words: str, session: Session) -> None:
+    said = session.type(f"penstock put a {words} {headers}")
+    assert told in " ".join(said.replace("│", " ").split()) and said.endswith("[exit code 2]\n")
+    assert session.type("penstock tube ls --json") == ""
+
+
+def test_lines_of_a_file_have_headers_for_all_and_their_own(session: Session) -> None:
+    lines: list[dict[str, object]] = [
+        {"body": 1, "headers": {"n": "own"}},
+        {"body": 2},
+        {"body": 3, "headers": {"m": "other"}},
+    ]
+    (session.directory / "jobs.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    session.type("penstock put a --from jobs.jsonl --lines options -H n=common")
+    found = headers_in(session.type("penstock peek a --count 9 --json"))
+    assert found == [{"n": "own"}, {"n": "common"}, {"n": "common", "m": "other"}]
+    session.type("penstock import jsonl jobs.jsonl --tube b")
+    assert headers_in(session.type("penstock peek b --count 9 --json")) == [{"n": "own"}, None, {"m": "other"}]
+
+
+def test_jobs_are_found_by_a_header(session: Session) -> None:
+    session.type("penstock put a 1 -H tenant=acme")
+    session.type("penstock put a 2 -H tenant=globex")
+    session.type("penstock put a 3")
+    found = session.type("""penstock job find --where 'headers.tenant == "acme"' --json""")
+    assert headers_in(found) == [{"tenant": "acme"}] and '"body": "1"' in found
+
+
+def test_the_history_of_a_job_has_its_headers(session: Session) -> None:
+    session.type("penstock put a hello -H tenant=acme")
+    assert headers_in(session.type("penstock job history ID-1 --json")) == [{"tenant": "acme"}]

@@ -34,8 +34,8 @@ _COMPARISONS: Final[dict[type[ast.cmpop], Callable[[Any, Any], Any]]] = {
 }
 _CONSTANTS: Final = {"true": True, "false": False, "null": None}
 FIELDS: Final = (
-    *("age", "as", "body", "buries", "deliveries", "expires", "id", "key", "nacks", "name", "number", "priority"),
-    *("reason", "returns", "state", "tube"),
+    *("age", "as", "body", "buries", "deliveries", "expires", "headers", "id", "key", "nacks", "name", "number"),
+    *("priority", "reason", "returns", "state", "tube"),
 )
 
 

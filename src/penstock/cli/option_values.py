@@ -63,6 +63,28 @@ def rate_option(help: str) -> Any:
     return typer.Option("--rate", parser=parse_rate, metavar="N", help=help)
 
 
+def parse_header(text: str | tuple[str, str]) -> tuple[str, str]:
+    """Parse a header of the form NAME=VALUE. Return a pair unchanged."""
+    if not isinstance(text, str):
+        return text
+    name, mark, value = text.partition("=")
+    if not mark or not name:
+        raise typer.BadParameter(f"{text!r} is not a header; write NAME=VALUE, for example tenant=acme")
+    return name, value
+
+
+def unique_headers(pairs: list[tuple[str, str]]) -> dict[str, str]:
+    """Return headers as a dict. Raise BadHeaders if a name is given twice."""
+    from penstock.core.errors import BadHeaders
+
+    headers = dict(pairs)
+    if len(headers) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise BadHeaders(f"the header {twice[:60]!r} is given twice; each name can have one value")
+    return headers
+
+
 def parse_json_object(text: str | dict[str, Any]) -> dict[str, Any]:
     """Parse a JSON object. Return a dict unchanged, because it is the default of the option."""
     if not isinstance(text, str):

@@ -118,6 +118,12 @@ def body_text(record: Record) -> str:
     return printable(text)
 
 
+def headers_text(headers: dict[str, str]) -> str:
+    """Return headers as one line of text for people."""
+    text = " ".join(f"{name}={value}" for name, value in headers.items())
+    return printable(text if len(text) <= BODY_CHARACTERS_MAX else f"{text[:BODY_CHARACTERS_MAX]}…")
+
+
 # Maximum width of a column. A name can have 64 KB, and all other rows would be padded to it.
 WIDTH_MAX: Final = 200
 

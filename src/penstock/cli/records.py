@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
-from penstock.cli.output import Column, Record, body_text, column, seconds_text
+from penstock.cli.output import Column, Record, body_text, column, headers_text, seconds_text
 from penstock.core.errors import UnknownJob
+from penstock.wire.headers import printable_headers
 
 if TYPE_CHECKING:
     from penstock.api import Job, Queue
@@ -38,7 +39,8 @@ def job_record(job: Job) -> Record:
 
 def _record(job: Job, meta: Record) -> Record:
     now = meta.pop("now")
-    return {**meta, "age": round(now - meta["created"], 3), **body_fields(job.body)}
+    headers = {"headers": printable_headers(job.headers)} if job.headers else {}
+    return {**meta, "age": round(now - meta["created"], 3), **headers, **body_fields(job.body)}
 
 
 def job_records(queue: Queue, jobs: Iterable[Job]) -> Iterator[tuple[Record, Job]]:
@@ -79,6 +81,16 @@ JOB_COLUMNS: Final = (
     Column("tries", lambda record: record["deliveries"]),
     Column("body", body_text, wide=True),
 )
+
+_HEADERS_COLUMN: Final = Column("headers", lambda record: headers_text(record.get("headers", {})), wide=True)
+
+
+def job_columns(records: list[Record]) -> tuple[Column, ...]:
+    """Return the columns of a table of jobs. Headers have a column if any of the jobs has headers."""
+    if not any("headers" in record for record in records):
+        return JOB_COLUMNS
+    return (*JOB_COLUMNS[:-1], _HEADERS_COLUMN, JOB_COLUMNS[-1])
+
 
 _PAUSED: Final = {(False, False): "", (True, False): "in", (False, True): "out", (True, True): "in and out"}
 

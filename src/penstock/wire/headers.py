@@ -71,6 +71,14 @@ def decode_headers(encoded: bytes) -> dict[str, bytes]:
     return headers
 
 
+def printable_headers(headers: dict[str, str]) -> dict[str, str]:
+    """Return headers for JSON: bytes that are not UTF-8, which are surrogate escapes, become escapes like \\xff."""
+    return {
+        name: value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+        for name, value in headers.items()
+    }
+
+
 def are_valid(encoded: bytes) -> bool:
     """Return whether these bytes are encoded headers within the limits. A peer is authenticated, but may be faulty."""
     try:

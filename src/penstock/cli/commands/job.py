@@ -16,7 +16,7 @@ from penstock.cli.errors import NOT_FOUND, fail
 from penstock.cli.name_completion import complete_tubes, find_tube
 from penstock.cli.option_values import BodyKind, Delay, JobId, JobIds, TubeName, duration_option, read_body
 from penstock.cli.options import CommandGroup
-from penstock.cli.output import Output, Record, body_text, naming_directory, seconds_text
+from penstock.cli.output import Output, Record, body_text, headers_text, naming_directory, seconds_text
 from penstock.cli.records import JOB_COLUMNS, State, job_record, job_records
 from penstock.cli.targets import Target
 from penstock.wire.quoting import printable
@@ -71,6 +71,8 @@ def _as_text_record(record: Record) -> Record:
             told[name] = moment.isoformat(" ", "milliseconds")
     for name in ("age", "ttl", "ttr"):
         told[name] = seconds_text(told[name])
+    if "headers" in told:
+        told["headers"] = headers_text(told["headers"])
     return {**told, "body": body_text(record)}
 
 

@@ -10,7 +10,16 @@ from typing import Annotated, Any, Final
 import typer
 
 from penstock.cli.errors import NOTHING, USAGE, exit_code_of, fail
-from penstock.cli.option_values import BodyKind, TubeName, duration_option, parse_datetime, parse_json_object, read_body
+from penstock.cli.option_values import (
+    BodyKind,
+    TubeName,
+    duration_option,
+    parse_datetime,
+    parse_header,
+    parse_json_object,
+    read_body,
+    unique_headers,
+)
 from penstock.cli.output import Output, jobs_text
 from penstock.cli.targets import Target
 from penstock.core.errors import Full
@@ -79,9 +88,22 @@ class PutFlags:
         InitialState | None, typer.Option("--state", help="Initial state of the job, for imported jobs.")
     ] = None
     new: Annotated[bool, typer.Option("--new", help="Fail if --unique or --dedup finds an existing job.")] = False
+    headers: Annotated[
+        list[Any] | None,
+        typer.Option(
+            "--header",
+            "-H",
+            parser=parse_header,
+            metavar="NAME=VALUE",
+            help="Header of the job, for example a trace context. Repeatable.",
+        ),
+    ] = None
 
     def given(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if value not in (None, False)}
+        given = {name: value for name, value in vars(self).items() if value not in (None, False, [])}
+        if "headers" in given:
+            given["headers"] = unique_headers(given["headers"])
+        return given
 
 
 # Default number of jobs per batch.
@@ -134,8 +156,11 @@ def put(
     stops, the error shows the value of --skip to continue with. `penstock import jsonl` also reads the format of
     `--lines options`. It can put jobs into several tubes, and stores its progress, so it needs no --skip.
     """
-    from penstock.options import draft
+    from penstock.options import draft, headers_to_bytes
 
+    options = flags.given()
+    # Check the headers before the tube is created.
+    headers_to_bytes(options.get("headers", {}))
     if source is not None and bodies:
         fail("use either bodies or --from, not both", USAGE)
     if source is not None:
@@ -144,9 +169,9 @@ def put(
 
         _refuse(" cannot be used with --from", {"--as": kind, "--timeout": timeout})
         # Check the options first, so that an error is not reported as an error of a line.
-        draft(b"", **flags.given())
+        draft(b"", **options)
         parse = read_line if lines is LineMeaning.OPTIONS else read_body_line
-        load(tube, source, parse, skip, batch or BATCH, flags.given(), dry_run, target, out)
+        load(tube, source, parse, skip, batch or BATCH, options, dry_run, target, out)
         return
     _refuse(" requires --from", {"--lines": lines, "--skip": skip, "--batch": batch})
     if not bodies:
@@ -154,14 +179,14 @@ def put(
     values = [read_body(word, kind) for word in bodies]
     if dry_run:
         for value in values:
-            draft(value, **flags.given())
+            draft(value, **options)
         out.report_done(f"would put {jobs_text(len(values))} into {tube}", tube=tube, put=0, would_put=len(values))
         return
     with target.open(makes=True) as queue:
         place = queue.tube(tube)
         for value in values:
             try:
-                job = place.put(value, timeout=timeout, **flags.given())
+                job = place.put(value, timeout=timeout, **options)
             except Full as error:
                 fail(str(error), NOTHING if timeout else exit_code_of(error))
             # Print each id immediately, because the job exists even if the next put is refused.

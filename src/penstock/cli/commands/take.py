@@ -13,7 +13,7 @@ from penstock.cli.errors import ERROR, NOTHING, USAGE, fail, printable_lines
 from penstock.cli.name_completion import complete_tubes, find_tube
 from penstock.cli.option_values import JobId, TubeName, duration_option
 from penstock.cli.output import Output
-from penstock.cli.records import JOB_COLUMNS, State, job_records
+from penstock.cli.records import State, job_columns, job_records
 from penstock.cli.targets import SESSION_GRACE_S, Target
 from penstock.core.errors import UnknownJob
 
@@ -100,7 +100,8 @@ def peek(
 
 def _show(queue: Queue, jobs: list[Job], body: bool, out: Output) -> None:
     if not body:
-        out.table([record for record, _ in job_records(queue, jobs)], JOB_COLUMNS, "The jobs no longer exist.")
+        records = [record for record, _ in job_records(queue, jobs)]
+        out.table(records, job_columns(records), "The jobs no longer exist.")
         return
     print_bodies(jobs)
 

@@ -22,6 +22,7 @@ from penstock.cli.output import Output, jobs_text
 from penstock.cli.progress import lines_bar
 from penstock.cli.targets import Target
 from penstock.core.errors import CommandError, PenstockError
+from penstock.options import NewJob
 
 Parse = Callable[[bytes, str], JobLine]
 
@@ -33,7 +34,11 @@ class FileLine:
     number: int
     end: int  # Position in the file after this line.
     body: Any
-    options: dict[str, Any]
+    options: dict[str, Any]  # Without the headers, so that lines with other headers can be in the same batch.
+    headers: dict[str, Any] | None
+
+    def job(self) -> Any:
+        return self.body if self.headers is None else NewJob(self.body, headers=self.headers)
 
 
 def load(
@@ -104,7 +109,7 @@ def _put_all(tube: Tube, jobs: Iterator[FileLine], batch: int, loading: LoadProg
         with lines_bar("putting", size) as progress:
             for some in batches(jobs, batch):
                 loading.in_flight = some
-                tube.put_many([line.body for line in some], **some[0].options)
+                tube.put_many([line.job() for line in some], **some[0].options)
                 loading.finish_batch(some)
                 progress(some[-1].end, loading.lines)
     except BadLine as error:
@@ -138,7 +143,11 @@ def batches(jobs: Iterator[FileLine], count: int) -> Iterator[list[FileLine]]:
 
 
 def read_lines(file: BinaryIO, tube: str, parse: Parse, skip: int, options: dict[str, Any]) -> Iterator[FileLine]:
-    """Yield the jobs in a JSON lines file. Empty lines are counted but contain no job."""
+    """Yield the jobs in a JSON lines file. Empty lines are counted but contain no job.
+
+    `options` are for all jobs. A line has its own headers in addition to those in `options`.
+    """
+    headers = options.get("headers", {})
     for number, end, raw in islice(numbered_lines(file), skip, None):
         if not raw.strip():
             continue
@@ -148,4 +157,9 @@ def read_lines(file: BinaryIO, tube: str, parse: Parse, skip: int, options: dict
                 raise BadLine(f"the job is for tube {line.tube}; use `penstock import jsonl` to load several tubes")
         except BadLine as error:
             raise BadLine(f"{line_label(number)}: {error}") from None
-        yield FileLine(number, end, line.body, {**options, **line.options} if line.options else options)
+        if not line.options and not headers:
+            yield FileLine(number, end, line.body, options, None)
+            continue
+        merged = {**options, **line.options}
+        own = {**headers, **merged.pop("headers", {})}
+        yield FileLine(number, end, line.body, merged, own or None)

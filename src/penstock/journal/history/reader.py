@@ -36,7 +36,7 @@ from penstock.journal.segment import (
     index_name,
     segment_names,
 )
-from penstock.wire.headers import decode_headers
+from penstock.wire.headers import decode_headers, printable_headers
 
 # Bytes of a file to hash before other threads get their turn.
 _HASHED_BYTES: Final = 512 * 1024
@@ -426,11 +426,6 @@ def to_json_line(event: Event, bodies: bool) -> str:
 
 def _first_after(segments: list[_Segment], position: int) -> int:
     return bisect_right(segments, position, key=lambda segment: segment.header.position)
-
-
-def printable_headers(headers: dict[str, str]) -> dict[str, str]:
-    """Return headers for JSON: backslashes in place of surrogate escapes."""
-    return {name: _text(value.encode("utf-8", "surrogateescape")) for name, value in headers.items()}
 
 
 def _headers(encoded: bytes) -> dict[str, str]:
