@@ -7,8 +7,8 @@ import random
 import pytest
 
 from penstock.cluster.members import Members
-from penstock.cluster.peers import Peer
-from penstock.cluster.roster import file_text, first_text, nodes_text, read_file
+from penstock.cluster.peers import NOADDR, Peer
+from penstock.cluster.roster import Roster, file_text, first_text, nodes_text, read_file, successor_text
 
 from .member_tables import TIMEOUT_MS, MemberNetwork, town_of
 
@@ -198,3 +198,14 @@ def run_with_those_who_step_down(town: MemberNetwork, ms: int) -> None:
     for _ in range(ms // 100):
         town.run(100)
         town.down |= {number for number, node in enumerate(town.nodes) if node.superseded}
+
+
+def test_a_replaced_node_keeps_its_peers_and_refuses_its_old_id_in_its_old_epoch() -> None:
+    known = Roster(b"a" * 40)
+    gone = Peer(b"b" * 40, "", 0, 0)
+    gone.flags, gone.epoch = NOADDR, 3
+    known.peers = [Peer(b"c" * 40, "10.0.0.3", 7711, 17711), gone]
+    known.past = {b"d" * 40: 2}
+    after = read_file(successor_text(known, 9, b"e" * 40))
+    assert after.myself == b"e" * 40 and [peer.id for peer in after.peers] == [b"c" * 40]
+    assert after.past == {b"a" * 40: 9, b"b" * 40: 3, b"d" * 40: 2}
