@@ -67,3 +67,10 @@ def test_columns_that_an_old_log_lacks_are_null_until_this_version_continues_it(
     assert {(row["since"], row["actor"], row["headers"]) for row in old} == {(None, None, None)}
     assert all(row["tube_number"] for row in rows)
     assert len(old) < len(rows) and all(row["since"] for row in rows if row["position"] not in before)
+
+
+def test_jobs_of_an_old_log_have_the_first_format(directory: Path) -> None:
+    engine = open_log(RealDisk(str(directory)), lambda: WALL + 300_000, "boot 3").engine
+    jobs = engine.jobs.scan(0, 10_000)
+    assert len(jobs) > 10 and {int(job.format) for job in jobs} == {0}
+    assert {tube.policy.row_format for tube in engine.tubes.values()} == {0}
