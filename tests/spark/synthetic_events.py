@@ -44,6 +44,25 @@ class History:
         self.rows.append(row)
 
 
+def as_version_2(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the events as version 2 of the log has them: with since and actor, and with the holder as the session.
+
+    An event stays as it is if its job entered the state before the first event.
+    """
+    since: dict[tuple[str, int], Any] = {}
+    holder: dict[tuple[str, int], Any] = {}
+    found = []
+    for row in rows:
+        job = (row["node"], row["job"])
+        began = row["time"] if row["before"] == "gone" else since.get(job)
+        session = holder.get(job) if row["before"] == "taken" else row["session"]
+        found.append(row if began is None else {**row, "since": began, "actor": row["session"], "session": session})
+        if row["before"] != row["after"]:
+            since[job] = row["time"]
+            holder[job] = row["session"]
+    return found
+
+
 def take_in(spark: SparkSession, lake: Lake, rows: list[dict[str, Any]]) -> None:
     """Add events to the bronze of a lake. The next turn adds them to silver and gold."""
     ddl = ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS)

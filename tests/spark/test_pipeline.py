@@ -21,16 +21,17 @@ from penstock.pipeline.audit import PROMISES, audit
 from penstock.pipeline.backfill import backfill
 from penstock.pipeline.bronze import append
 from penstock.pipeline.compact import compact
+from penstock.pipeline.digest import digest
 from penstock.pipeline.errors import LakeInUse, NoLake, PipelineError
 from penstock.pipeline.lake import NO_DAY, Lake
 from penstock.pipeline.nodes import load, refresh
 from penstock.pipeline.source import Source
 from penstock.pipeline.stream import Intake, _wait, _writer, once
-from penstock.pipeline.tables import EVENTS, GOLD, JOBS, Table, gold_table
+from penstock.pipeline.tables import EVENTS, GOLD, JOBS, TALLIES, Table, gold_table
 from penstock.spark.node import Node
 from tests.server.serving import Server, wait_for
 from tests.spark.conftest import url_of
-from tests.spark.synthetic_events import HERE, THERE, History, first_turn, second_turn, take_in
+from tests.spark.synthetic_events import HERE, THERE, History, as_version_2, first_turn, second_turn, take_in
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -278,6 +279,29 @@ def test_a_job_is_given_up_for_the_reason_of_its_last_failure(made: Made) -> Non
     }
 
 
+def test_waits_and_runs_are_the_same_for_events_with_and_without_since(
+    spark: SparkSession, made: Made, tmp_path: Path
+) -> None:
+    history = History()
+    first_turn(history)
+    seen = len(history.rows)
+    second_turn(history)
+    new = as_version_2(history.rows)
+    mixed = [new[at] if history.rows[at]["job"] % 2 else history.rows[at] for at in range(seen)]
+    lake = Lake(tmp_path)
+    for rows in (mixed, new[seen:]):
+        take_in(spark, lake, rows)
+        with lake.writing():
+            assert lake.has_nulls(EVENTS, "since", lake.manifest.fresh) == (rows is mixed)
+            digest(spark, lake)
+    tubes = {row["tube"] for row in history.rows}
+    for table in (JOBS, *TALLIES):
+        key, values = ("tube", tubes) if "tube" in table.arrow.names else ("node", {HERE, THERE})
+        expected = [row for row in rows_of(made.lake, table) if row[key] in values]
+        assert sorted(map(repr, rows_of(lake, table))) == sorted(map(repr, expected)), table.path
+        assert expected or table.name == "fairness"  # The synthetic jobs have no keys.
+
+
 def test_several_turns_give_the_same_result_as_a_backfill(spark: SparkSession, made: Made, tmp_path: Path) -> None:
     again = Lake(shutil.copytree(made.root, tmp_path / "lake"))
     backfill(spark, again, None)
@@ -427,8 +451,12 @@ def plant(spark: SparkSession, made: Made, root: Path) -> tuple[Lake, dict[str, 
         rows.append(new)
         return new
 
-    stranger, lost, twice, lawless = acked[0], acked[1], acked[2], acked[3]
-    stranger["session"] = 4711
+    stranger, lost, twice, lawless, old_stranger = acked[:5]
+    stranger["actor"] = 4711
+    # An ack in version 1 of the log: the session is the one that acked.
+    old_stranger |= {"session": 4711, "since": None, "actor": None}
+    nacked = next(row for row in rows if row["tube"] == "mail" and row["event"] == "nacked")
+    nacked["actor"] = 4711
     rows = [row for row in rows if row["job"] != lost["job"] or row["event"] != "taken"]
     more(lawless, event="deleted", after="gone")
     again = next(row for row in rows if row["once"] and row["event"] == "taken")
@@ -454,7 +482,7 @@ def plant(spark: SparkSession, made: Made, root: Path) -> tuple[Lake, dict[str, 
         "lawless": {lawless["job"]},
         "once": {again["job"]},
         "keys": {idle[1]["job"]},
-        "strangers": {stranger["job"]},
+        "strangers": {stranger["job"], old_stranger["job"], nacked["job"]},
     }
 
 

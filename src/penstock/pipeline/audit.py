@@ -34,7 +34,7 @@ PROMISES: Final = {
     "lawless": "Jobs change state only as the rules allow, and end only by an ack, a delete, their ttl or the like.",
     "once": "Jobs with at-most-once delivery were delivered at most once.",
     "keys": "No key had more jobs taken at the same time than its tube allows.",
-    "strangers": "No session acked a job that another session held.",
+    "strangers": "No session acked, nacked, requeued or touched a job that another session held.",
 }
 
 # Guarantees that depend on the policy of the tube.

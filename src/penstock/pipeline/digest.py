@@ -71,7 +71,8 @@ def _commit_turn(spark: SparkSession, lake: Lake, names: list[str]) -> None:
     waiting = lake.files(JOBS, [NO_DAY])
     lake.read(spark, JOBS, waiting).createOrReplaceTempView("jobs")
     # Cached, because nine queries read it. It is partitioned by node and job, so silver/jobs needs no shuffle.
-    steps = spark.sql(sql("silver/steps"), {"grain": lake.manifest.grain}).persist()
+    grain, inferred = lake.manifest.grain, lake.has_nulls(EVENTS, "since", names)
+    steps = spark.sql(sql("silver/steps"), {"grain": grain, "inferred": inferred}).persist()
     try:
         steps.createOrReplaceTempView("steps")
         change.add(JOBS, spark.sql(sql("silver/jobs")))

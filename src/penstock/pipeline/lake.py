@@ -129,6 +129,10 @@ class Lake:
         counts = self.manifest.files.get(table.path, {})
         return sum(counts[name] for name in (counts if names is None else names))
 
+    def has_nulls(self, table: Table, column: str, names: Iterable[str]) -> bool:
+        """Return whether a row of these files may have no value in `column`, according to the files' statistics."""
+        return any(_may_have_nulls(self.path(table, name), column) for name in names)
+
     def bytes(self, table: Table) -> int:
         return sum(self.path(table, name).stat().st_size for name in self.files(table))
 
@@ -315,6 +319,16 @@ def day_of(name: str) -> str:
 
 def _found(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.glob("*/*.parquet")}
+
+
+def _may_have_nulls(path: Path, column: str) -> bool:
+    found = pq.read_metadata(path)
+    for group in map(found.row_group, range(found.num_row_groups)):
+        columns = {each.path_in_schema: each for each in map(group.column, range(group.num_columns))}
+        statistics = columns[column].statistics if column in columns else None
+        if statistics is None or not statistics.has_null_count or statistics.null_count:
+            return True
+    return False
 
 
 def _link(file: Path, place: Path) -> None:

@@ -102,7 +102,8 @@ def load(lake: Lake) -> Nodes:
 
 def _promise(policy: TubePolicy) -> dict[str, Any]:
     return {
-        "owned": policy.owner != ANYONE,
+        # A command of any session can make a driver change the jobs of others.
+        "owned": policy.owner != ANYONE and not policy.driven,
         "cancels": policy.ack_cancels,
         "key_limit": policy.key_limit if policy.keys == KEYS_LIMITED else None,
     }

@@ -7,7 +7,7 @@ FROM (
   SELECT
     date, tube, minute,
     IF(kind = 'take', 'wait', 'run') AS kind,
-    unix_millis(time) - unix_millis(IF(kind = 'take', ready_since, held_since)) AS ms
+    unix_millis(time) - unix_millis(since) AS ms
   FROM steps
   WHERE kind = 'take' OR kind = 'ack' AND before = 'taken'
 )

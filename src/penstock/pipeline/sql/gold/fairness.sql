@@ -5,8 +5,8 @@ SELECT
   count_if(kind = 'put') AS jobs,
   count_if(kind = 'take') AS deliveries,
   count_if(kind = 'ack') AS acks,
-  coalesce(sum(unix_millis(time) - unix_millis(ready_since)) FILTER (WHERE kind = 'take'), 0) AS wait_ms,
-  coalesce(max(unix_millis(time) - unix_millis(ready_since)) FILTER (WHERE kind = 'take'), 0) AS wait_ms_max
+  coalesce(sum(unix_millis(time) - unix_millis(since)) FILTER (WHERE kind = 'take'), 0) AS wait_ms,
+  coalesce(max(unix_millis(time) - unix_millis(since)) FILTER (WHERE kind = 'take'), 0) AS wait_ms_max
 FROM steps
 WHERE key IS NOT NULL AND kind IS NOT NULL
 GROUP BY ALL

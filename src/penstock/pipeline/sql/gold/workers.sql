@@ -9,7 +9,7 @@ FROM (
   SELECT
     date, node, kind,
     IF(kind = 'take', taker, held_by) AS session,
-    IF(before = 'taken' AND after <> 'taken', unix_millis(time) - unix_millis(held_since), NULL) AS busy_ms
+    IF(before = 'taken' AND after <> 'taken', unix_millis(time) - unix_millis(since), NULL) AS busy_ms
   FROM steps
   WHERE NOT carried AND (kind = 'take' OR before = 'taken' AND after <> 'taken')
 )

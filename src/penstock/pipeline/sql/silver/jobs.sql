@@ -8,7 +8,7 @@ WITH summed AS (
     job,
     max_by(struct(tube, key, after, reason, deliveries, nacks, returns, event, carried), position) AS last,
     max_by(struct(outcome, finished_at,
-                  IF(carried, run_ms, IF(before = 'taken', unix_millis(time) - unix_millis(held_since), NULL)) AS run_ms),
+                  IF(carried, run_ms, IF(before = 'taken', unix_millis(time) - unix_millis(since), NULL)) AS run_ms),
            position) FILTER (WHERE outcome IS NOT NULL) AS decided,
     min(put_at) AS put_at,
     min(coalesce(ready_at, ready_from)) AS ready_at,

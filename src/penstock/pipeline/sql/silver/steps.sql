@@ -1,8 +1,11 @@
--- Which session held each job at each new event and since when, since when was the job ready, and is it new to the lake?
+-- Since when was each job in its state at each new event, which session held it, and is the job new to the lake?
 --
 -- The view fresh has the new events. The view jobs has silver before this turn; each of its unfinished jobs becomes a
 -- "carried" row that stands for all of its earlier events. This query is the only place that defines which events are
 -- puts, takes, acks and failures.
+--
+-- An event has the time at which its job entered the state before it (since). Events of version 1 of the log lack it. For
+-- them, and only if there are any (:inferred), it is the time of an earlier event of the job.
 --
 -- In a cluster, several nodes have a job, and one of them delivers it. On the others it is "aside": it arrived as a copy,
 -- or it was delayed because another node has it queued or taken. Jobs that are aside are not in the backlog, and their ack
@@ -41,6 +44,7 @@ combined AS (
     IF(after = 'taken' AND before <> 'taken', time, NULL) AS held_from,
     IF(after = 'taken' AND before <> 'taken', coalesce(session, 0), NULL) AS taker,  -- 0: no session.
     CAST(octet_length(body) AS BIGINT) AS body_bytes,
+    since, session,
     CAST(NULL AS TIMESTAMP) AS ready_at, CAST(NULL AS TIMESTAMP) AS first_take_at,
     CAST(NULL AS BIGINT) AS wait_ms, CAST(NULL AS BIGINT) AS run_ms
   FROM news
@@ -49,6 +53,7 @@ combined AS (
     node, job, position, NULL, NULL, event, tube, NULL, state, key, reason, deliveries, nacks, returns, once,
     TRUE, outcome = 'copy', outcome, finished_at, put_at, whole, ready_since, last_take_at,
     IF(last_take_at IS NULL, NULL, coalesce(session, 0)), body_bytes,
+    NULL, NULL,
     ready_at, first_take_at, wait_ms, run_ms
   FROM jobs
   WHERE ended IS NULL
@@ -62,16 +67,19 @@ causes AS (
 ),
 seen AS (
   SELECT
-    *,
+    * EXCEPT (since, session),
     row_number() OVER job = 1 AND NOT carried AS first,
     coalesce(lag(aside) OVER job, FALSE) AS was_aside,
     -- A failed job becomes ready first. If it leaves its tube at the same time, its retry policy moves it elsewhere.
     event IN ('exhausted', 'discarded')
       OR event = 'moved out' AND lag(failed) OVER job AND lag(ready_from) OVER job = time AS given_up,
     lag(IF(failed, own_cause, NULL)) OVER job AS cause_before,
-    last_value(held_from, TRUE) OVER past AS held_since,
-    last_value(taker, TRUE) OVER past AS held_by,
-    last_value(ready_from, TRUE) OVER past AS ready_since,
+    CASE
+      WHEN since IS NOT NULL OR NOT :inferred THEN since
+      WHEN before = 'taken' THEN last_value(held_from, TRUE) OVER past
+      WHEN before = 'ready' THEN last_value(ready_from, TRUE) OVER past
+    END AS since,
+    IF(since IS NOT NULL OR NOT :inferred, coalesce(session, 0), last_value(taker, TRUE) OVER past) AS held_by,
     date_trunc(:grain, time) AS minute
   FROM causes
   WINDOW
