@@ -42,7 +42,7 @@ def _jobs(tube: Tube) -> list[Job]:
 def _job(job: Job, tube: Tube, engine: Engine, restarted: bool) -> dict[str, Any]:
     extra = job.ensure_extra()
     state, wake, returns = job.state, job.wake, job.returns
-    if restarted and state == s.TAKEN and tube.session_owned and not extra.consumer:
+    if restarted and state == s.TAKEN and tube.session_owned and not extra.consumer and not _has_grace(job, engine):
         # Its session has ended, as if it had just disconnected.
         state, wake, returns = s.READY, NEVER, returns + 1
     return {
@@ -61,6 +61,11 @@ def _job(job: Job, tube: Tube, engine: Engine, restarted: bool) -> dict[str, Any
         "retry": None if extra.retry is None else extra.retry.text,
         **({"stage": extra.stage} if extra.stage else {}),
     }
+
+
+def _has_grace(job: Job, engine: Engine) -> bool:
+    session = engine.session_slots[job.holder] if job.holder >= 0 else None
+    return session is not None and engine.grace_of(session) > 0
 
 
 def _counted(now: list[int], before: list[int]) -> dict[tuple[str, str], int]:

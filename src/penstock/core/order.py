@@ -217,6 +217,14 @@ class ReadyTimes:
         """Return the time at which the oldest ready job became ready, or NEVER if there is none."""
         return self._starts[self._begin] if self._begin < self._end else NEVER
 
+    def groups(self) -> list[tuple[int, int]]:
+        """Return the start of each group and its number of jobs. A group ends where the next one starts."""
+        return [(self._starts[i], self._counts[i]) for i in range(self._begin, self._end)]
+
+    def is_exact(self) -> bool:
+        """Return whether no times were merged so far."""
+        return len(self._starts) < GROUPS_MAX
+
     def add(self, time: i64) -> None:
         """Add a job that became ready at `time`, which is not less than the times added before."""
         last = self._end - 1

@@ -54,6 +54,10 @@ def place_jobs(engine: Engine, tube: Tube, jobs: list[Job]) -> None:
         tube.place(job)
         engine._arm(job, tube)
         _index(tube, job)
+
+
+def count_ready_times(tube: Tube) -> None:
+    """Count the ready jobs of a tube by their age. Called once, after all of its jobs were placed."""
     for since in sorted([job.since for job in tube.ready.items]):
         tube.ready_times.add(since)
 

@@ -8,7 +8,7 @@ from librt.strings import BytesWriter, read_i32_le, read_i64_le
 from librt.vecs import vec
 from mypy_extensions import i32, i64, mypyc_attr
 
-from penstock.core.errors import PenstockError
+from penstock.core.errors import DamagedJournal, PenstockError
 from penstock.core.job import Job
 from penstock.journal import layout
 from penstock.journal.checksum import crc32
@@ -22,6 +22,14 @@ FRAME_BYTES_MAX: Final = 1 << 30
 
 class DamagedFrame(PenstockError):
     """These bytes are not a frame of this file at this offset."""
+
+
+class NewerFrame(PenstockError):
+    """A newer version has written this frame. It is valid, so it must not be treated as damage."""
+
+
+class NewerJournal(DamagedJournal):
+    """A newer version has written a file of this log. It is not damaged, so a repair must not change it."""
 
 
 def signed_crc(data: bytes, seed: int) -> i32:
@@ -106,7 +114,10 @@ class Frame:
 
 
 def read_frame(data: bytes, at: i64, seed: int) -> Frame | None:
-    """Return the frame at offset `at`, or None if there are only zeros. Raise DamagedFrame if there are other bytes."""
+    """Return the frame at offset `at`, or None if there are only zeros.
+
+    Raise DamagedFrame if there are other bytes, and NewerFrame for a valid frame of a newer version.
+    """
     left = len(data) - at
     if left < layout.FRAME_HEADER_BYTES:
         if any(data[at:]):
@@ -117,12 +128,12 @@ def read_frame(data: bytes, at: i64, seed: int) -> Frame | None:
         return None
     if magic != layout.FRAME_MAGIC:
         raise DamagedFrame("no frame begins here")
-    _check_version(data, at)
     length = i64(read_i32_le(data, at + 12))
     if length < layout.FRAME_HEADER_BYTES or length > FRAME_BYTES_MAX or length & 7 or length > left:
         raise DamagedFrame("the frame's length is wrong, or the frame is truncated")
     if i64(crc32(data[at + 8 : at + length], seed)) != i64(read_i32_le(data, at + 4)) & 0xFFFFFFFF:
         raise DamagedFrame("the frame's checksum is wrong")
+    _check_version(data, at)
     frame = Frame(data, at)
     if frame.rows < 0 or frame.row_bytes < _row_bytes_min(frame) or frame.var_at > at + length:
         raise DamagedFrame("the frame's number of rows is wrong")
@@ -132,7 +143,7 @@ def read_frame(data: bytes, at: i64, seed: int) -> Frame | None:
 def _check_version(data: bytes, at: i64) -> None:
     version = i64(data[at + 8])
     if version < 1 or version > layout.FRAME_VERSION:
-        raise DamagedFrame(f"frame version {version} is not known; a newer Penstock has written it")
+        raise NewerFrame(f"frame version {version} is not known; use the newer Penstock that wrote it")
 
 
 def _row_bytes_min(frame: Frame) -> i64:
@@ -148,7 +159,8 @@ def read_frames(data: bytes, at: i64, base: i64, seed: int, last: bool) -> list[
     """Return the consecutive complete frames of a piece of a file.
 
     `base` is the offset of the piece in the file, `seed` is the seed of the file's checksums, and `last` says that no
-    bytes follow the piece. The list ends before the first invalid frame. `read_frame` raises the error for that frame.
+    bytes follow the piece. The list ends before the first frame that is invalid or newer. `read_frame` raises the error
+    for that frame.
     """
     found: list[Frame] = []
     while len(data) - at >= layout.FRAME_HEADER_BYTES:
@@ -157,7 +169,7 @@ def read_frames(data: bytes, at: i64, base: i64, seed: int, last: bool) -> list[
             break
         try:
             frame = read_frame(data, at, seed_at(seed, base + at))
-        except DamagedFrame:
+        except (DamagedFrame, NewerFrame):
             break
         if frame is None:
             break
@@ -167,8 +179,9 @@ def read_frames(data: bytes, at: i64, base: i64, seed: int, last: bool) -> list[
 
 
 def parse_sent_frames(data: bytes) -> list[Frame]:
-    """Return the frames that a server has sent one after the other. Raise DamagedFrame if one of them is invalid.
+    """Return the frames that a server has sent one after the other.
 
+    Raise DamagedFrame if one of them is invalid, and NewerFrame if a newer version has written one.
     The checksums are not checked, because they depend on the offset in the file. The server has checked them.
     """
     found: list[Frame] = []

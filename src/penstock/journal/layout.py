@@ -166,8 +166,14 @@ TAG_HEADERS: Final = 16
 TAG_USER: Final = 17
 TAG_BATCH: Final = 18  # Reserved.
 TAG_RATE: Final = 19  # Reserved.
+_TAGS_KNOWN_END: Final = 18
 
 
 def is_unknown_event(event: int) -> bool:
-    """Return whether a row has an event that this version does not know and must not skip."""
+    """Return whether this version does not know the event of a row that is not about a job, and must not skip it."""
     return _EVENTS_KNOWN_END <= event < OPTIONAL
+
+
+def is_unknown_tag(tag: int) -> bool:
+    """Return whether this version does not know the tag of a var field, and must not skip it."""
+    return _TAGS_KNOWN_END <= tag < OPTIONAL or tag == 0

@@ -89,7 +89,7 @@ def read_header(name: str, data: bytes) -> SegmentHeader:
         raise DamagedJournal(f"{name} is not a file of a Penstock log: its header is missing")
     _, version, must_understand, length, crc = _HEAD.unpack_from(data)
     if not 1 <= version <= SEGMENT_VERSION or must_understand:
-        raise DamagedJournal(
+        raise f.NewerJournal(
             f"{name} was written by a newer Penstock (format {version}, bits {must_understand:#x}); use that one"
         )
     text = data[_HEAD.size : _HEAD.size + length]
@@ -186,11 +186,21 @@ class FrameFile:
         with contextlib.suppress(f.DamagedFrame):
             first = self.file.read(SEGMENT_HEADER_BYTES, layout.FRAME_HEADER_BYTES)
             data = self.file.read(SEGMENT_HEADER_BYTES, _frame_length(first))
-            frame = f.read_frame(data, 0, self.header.frame_seed(SEGMENT_HEADER_BYTES))
+            frame = self.read_frame(data, SEGMENT_HEADER_BYTES)
             if frame is not None:
                 self.header = replace(
                     self.header, position=frame.position, durable=frame.durable, created=frame.wall_ms
                 )
+
+    def read_frame(self, data: bytes, offset: int) -> f.Frame | None:
+        """Return the frame at the start of `data`, the bytes of the file at `offset`. See `frame.read_frame`.
+
+        Raise NewerJournal if a newer version has written the frame.
+        """
+        try:
+            return f.read_frame(data, 0, self.header.frame_seed(offset))
+        except f.NewerFrame as newer:
+            raise f.NewerJournal(f"{self.name}: at offset {offset}, {newer}") from None
 
     def __enter__(self) -> FrameFile:
         return self
@@ -259,7 +269,7 @@ class FrameFile:
             offset += place
             data = self.file.read(offset, _frame_length(piece[place:]))
             try:
-                frame = f.read_frame(data, 0, self.header.frame_seed(offset))
+                frame = self.read_frame(data, offset)
             except f.DamagedFrame:
                 frame = None
             if frame is not None:
@@ -301,7 +311,7 @@ class FrameRun:
                 length = needed
                 continue
             try:
-                f.read_frame(data, 0, file.header.frame_seed(offset))
+                file.read_frame(data, offset)
             except f.DamagedFrame as why:
                 self.why = str(why)
             return

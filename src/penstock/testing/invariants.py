@@ -12,6 +12,8 @@ size of the engine, so this is for tests, simulations and debugging, never for p
     E8  a taken job belongs to one live session, to one claim, or to neither; a job in another state belongs to neither
     E9  no command waits for something that is available
     E10 a staged job belongs to one known stage; a stage that has ended and has jobs is being emptied
+    E11 the oldest ready time of a tube is that of its jobs, or of its first job for each key below its limit; no job
+        has entered its state before it was created or after the present time
 
 While deadlines are due that no turn has processed yet, the engine is *behind*, and E9 is not checked. tube_checks.py
 checks one tube, wait_checks.py checks waiting commands.
@@ -45,6 +47,7 @@ def check(engine: Engine) -> None:
     for job in jobs:
         assert job.tube in by_tube, f"E2: {shown(job)} is of a tube that is not there"
         by_tube[job.tube].append(job)
+        assert job.created <= job.since <= engine.now, f"E11: {shown(job)} is in its state since {job.since}"
     for tube in engine.tubes.values():
         check_tube(tube, by_tube[tube.slot])
     same("E2", "taken jobs", engine.taken_count, sum(job.state == s.TAKEN for job in jobs))

@@ -1,7 +1,8 @@
-"""Invariants of one tube. invariants.py lists the invariants E1 to E10."""
+"""Invariants of one tube. invariants.py lists the invariants E1 to E11."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable
 from typing import Final
@@ -41,6 +42,7 @@ def check_tube(tube: Tube, jobs: list[Job]) -> None:
     if tube.keys is None:
         assert all(job.key == NO_SLOT for job in jobs), f"E2: {tube.name!r} has no keys, but its jobs have"
         same_job("E4", f"the next job of {tube.name!r}", tube.first_ready(None), least(in_state(jobs, s.READY)))
+        _check_ready_times(tube, in_state(jobs, s.READY))
     else:
         _check_keys(tube, tube.keys, jobs)
         _check_next(tube, tube.keys, jobs)
@@ -191,11 +193,27 @@ def _check_next(tube: Tube, keys: Keys, jobs: list[Job]) -> None:
     firsts = [least(job for job in ready if job.key == key.slot) for key in keys.all_keys()]
     for key, first in zip(keys.all_keys(), firsts, strict=True):
         same_job("E4", f"the next job of {key.name!r} in {tube.name!r}", tube.first_ready(key.name), first)
+    oldest = min((first.since for first in firsts if first is not None), default=NEVER)
+    same("E11", f"the oldest job of {tube.name!r} that can be taken", tube.oldest_ready(), oldest)
     following = tube.first_ready(None)
     if keys.fair:
         assert following in firsts if ready else following is None, f"E4: {tube.name!r} would serve no first job"
     else:
         same_job("E4", f"the next job of {tube.name!r}", following, least(ready))
+
+
+def _check_ready_times(tube: Tube, ready: list[Job]) -> None:
+    """Check E11 in a tube without keys: each ready job is counted in the group of the time since which it is ready."""
+    groups = tube.ready_times.groups()
+    starts = [start for start, _ in groups]
+    assert starts == sorted(set(starts)), f"E11: the ready times of {tube.name!r} are out of order"
+    counted = Counter(bisect_right(starts, job.since) - 1 for job in ready)
+    assert -1 not in counted, f"E11: a ready job of {tube.name!r} is older than the oldest group"
+    same("E11", f"ready jobs of {tube.name!r} by age", [counted[i] for i in range(len(groups))], [n for _, n in groups])
+    assert not groups or groups[0][1] > 0, f"E11: the oldest group of {tube.name!r} is empty"
+    if tube.ready_times.is_exact():
+        oldest = min((job.since for job in ready), default=NEVER)
+        same("E11", f"the oldest ready job of {tube.name!r}", tube.oldest_ready(), oldest)
 
 
 def _turn(key: Key) -> tuple[int, int]:

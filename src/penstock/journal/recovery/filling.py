@@ -80,6 +80,7 @@ def _fill_tube(
     for at in range(0, len(jobs), _SLICE_JOBS):
         restore.place_jobs(engine, tube, jobs[at : at + _SLICE_JOBS])
         report()
+    restore.count_ready_times(tube)
     restore.number_jobs(tube, jobs)
     return tube
 

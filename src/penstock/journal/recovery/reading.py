@@ -21,6 +21,7 @@ from itertools import pairwise
 
 from penstock.core.errors import DamagedJournal
 from penstock.journal.disk import Disk, ReadableDisk
+from penstock.journal.frame import NewerJournal
 from penstock.journal.maintenance.snapshot import read_snapshot
 from penstock.journal.recovery.replay import Replay
 from penstock.journal.segment import (
@@ -178,6 +179,8 @@ class RecoveryReader:
                     self.first_segment, self._epoch = file.header.segment, file.header.epoch
                     replay.position = file.header.position
                     return replay
+            except NewerJournal:
+                raise
             except DamagedJournal as error:
                 self.unusable.append(f"{name} cannot be used: {error}")
                 if self._salvage is not None:
@@ -198,6 +201,8 @@ class RecoveryReader:
             try:
                 with self._open(name) as file:
                     self.parts.insert(0, Part(file.header))
+            except NewerJournal:
+                raise
             except DamagedJournal as error:
                 if self._salvage is None:
                     raise

@@ -14,6 +14,7 @@ from typing import Final
 from penstock.core.errors import DamagedJournal, NoJournal
 from penstock.journal.consistent_read import read_consistently
 from penstock.journal.disk import Disk, ReadableDisk, writing
+from penstock.journal.frame import NewerJournal
 from penstock.journal.identity import NODE_FILE, Identity, identity, new_identity
 from penstock.journal.maintenance.retention import rewrite
 from penstock.journal.maintenance.snapshot import take_snapshot
@@ -109,6 +110,8 @@ def _is_damaged(disk: Disk, name: str) -> bool:
             for _ in run:
                 pass
             return bool(run.torn_reason())
+    except NewerJournal:
+        raise
     except DamagedJournal:
         return True
 

@@ -16,7 +16,6 @@ from mypy_extensions import i32, i64, mypyc_attr
 
 from penstock.core import states as s
 from penstock.core.batches import STAGE_WORDS, Consumer, Stage
-from penstock.core.errors import DamagedJournal
 from penstock.core.job import BodyRef, Copy, Job
 from penstock.core.retry import parse_retry
 from penstock.core.table import JobTable
@@ -193,6 +192,11 @@ class Replay:
         number = read_i64_le(data, at + layout.TUBE_AT)
         tube = self.tubes[self._tube_index(number)]
         assert tube is not None
+        before, after = i64(data[at + layout.FROM_AT]), i64(data[at + layout.TO_AT])
+        if event >= s.EVENTS_COUNT or before >= s.STATES_COUNT or not s.allowed(before, event):
+            raise _unknown(position, f"event {event} of a job in state {before}")
+        if after >= s.STATES_COUNT:
+            raise _unknown(position, f"state {after}")
         if job_id > self.highest_id:
             self.highest_id = job_id
         if found.version > 1:
@@ -206,21 +210,22 @@ class Replay:
                 self._count_key(tube, known, data, at, found, event, position)
         if known is not None and position <= known.position:
             # The snapshot includes this row. But dedup ids must be recorded in the order of the log.
-            self._note_dedup(data, at, found, number)
+            self._note_dedup(data, at, found, number, position)
             return
         if event == s.MOVED_OUT:
+            _check_tags(data, at, found, position)
             self._leaving[job_id] = None
             return
         if self._leaving:
             self._leaving.pop(job_id, None)
-        if data[at + layout.TO_AT] == s.GONE:
+        if after == s.GONE:
+            _check_tags(data, at, found, position)
             self.drop(job_id)
             return
         self._load_job(data, at, found, position, file, base)
 
     def _count(self, tube: ReplayedTube, data: bytes, at: i64, found: f.Frame, event: i64) -> None:
-        rule = s.rule_of(event, i64(data[at + layout.FROM_AT]))
-        tube.counts[rule] += 1
+        tube.counts[s.rule_of(event, i64(data[at + layout.FROM_AT]))] += 1
         local = read_i64_le(data, at + layout.NUMBER_AT)
         if local >= tube.next_local:
             tube.next_local = local + 1
@@ -338,10 +343,13 @@ class Replay:
             job.ensure_extra().priority_given = int(value)
         elif tag == layout.TAG_BURIES:
             job.ensure_extra().buries = i32(int(value))
+        elif layout.is_unknown_tag(tag):
+            raise _unknown(job.position, f"tag {tag}")
 
-    def _note_dedup(self, data: bytes, at: i64, found: f.Frame, number: i64) -> None:
+    def _note_dedup(self, data: bytes, at: i64, found: f.Frame, number: i64, position: i64) -> None:
         if read_i32_le(data, at + layout.VAR_LENGTH_AT) == 0:
             return
+        _check_tags(data, at, found, position)
         dedup = dict(f.var_fields(data, at, found)).get(layout.TAG_DEDUP)
         if dedup is not None:
             ttl_minutes = int(read_i32_le(data, at + layout.TTL_MINUTES_AT))
@@ -363,8 +371,15 @@ class Replay:
             self.bodiless.pop(job_id, None)
 
     def _apply_other(self, data: bytes, at: i64, found: f.Frame, event: i64, position: i64) -> None:
+        if event >= layout.OPTIONAL:
+            return
+        if layout.is_unknown_event(event):
+            raise _unknown(position, f"event {event}")
         number = read_i64_le(data, at)
         fields = dict(f.var_fields(data, at, found))
+        for tag in fields:
+            if layout.is_unknown_tag(tag):
+                raise _unknown(position, f"tag {tag}")
         if number > self.highest_number:
             self.highest_number = number
         if event == layout.SESSION_MADE:
@@ -385,8 +400,6 @@ class Replay:
             named = self.tubes[self._tube_index(number)]
             assert named is not None
             named.name = fields[layout.TAG_NAME]
-        elif layout.is_unknown_event(event):
-            raise DamagedJournal(f"row {position} has the unknown event {event}; use the newer Penstock that wrote it")
         elif event != layout.STOPPED and event < layout.SESSION_NAMED:
             at_index = self._tube_index(number)
             tube = self.tubes[at_index]
@@ -440,6 +453,21 @@ class Replay:
         self.open_claims[consumer.name] = told["open"]
         # An older version did not write this, because it acked all jobs of a claim at once.
         self.acked_claims[consumer.name] = told.get("acking", [])
+
+
+def _check_tags(data: bytes, row_at: i64, found: f.Frame, position: i64) -> None:
+    """Raise NewerJournal if a row whose var fields are not needed has a tag that this version does not know."""
+    at = found.var_at + i64(read_i32_le(data, row_at + layout.VAR_OFFSET_AT))
+    end = at + i64(read_i32_le(data, row_at + layout.VAR_LENGTH_AT))
+    while at < end:
+        tag = i64(data[at])
+        if layout.is_unknown_tag(tag):
+            raise _unknown(position, f"tag {tag}")
+        at += layout.VAR_HEADER_BYTES + i64(read_i32_le(data, at + 1))
+
+
+def _unknown(position: i64, what: str) -> f.NewerJournal:
+    return f.NewerJournal(f"row {position} has the unknown {what}; use the newer Penstock that wrote it")
 
 
 def _add(counts: list[int] | None, rule: i64) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.core.errors import DamagedJournal, OutOfRange
-from penstock.journal.frame import DamagedFrame, Frame, parse_sent_frames
+from penstock.journal.frame import DamagedFrame, Frame, NewerFrame, parse_sent_frames
 from penstock.journal.history.columns import batch_of
 from penstock.journal.history.gather import GatheredRows
 from penstock.spark.events.options import EventsOptions
@@ -69,7 +69,7 @@ def frames_of(data: bytes, node: str) -> list[Frame]:
     """Return the frames in `data`. Raise DamagedJournal if this version cannot read them."""
     try:
         return parse_sent_frames(data)
-    except DamagedFrame as why:
+    except (DamagedFrame, NewerFrame) as why:
         raise DamagedJournal(
             f"the log of node {node} cannot be read here ({why}); a newer server needs a newer penstock"
         ) from None
