@@ -119,3 +119,17 @@ def test_a_restore_names_the_target_that_is_not_empty(directory: Path, tmp_path:
     (target / "file").touch()
     result = run("restore", directory, target)
     assert result.exit_code == 4 and f"the target {target} is not empty; name a new directory" in result.output
+
+
+def test_a_repair_of_a_newer_log_is_refused_and_changes_nothing(directory: Path) -> None:
+    segment = directory / "segment-0000000002.log"
+    data = bytearray(segment.read_bytes())
+    data[8] = 3
+    segment.write_bytes(data)
+    before = {path.name: path.read_bytes() for path in directory.iterdir() if path.name != "lock"}
+    for words in (["journal", "check"], ["journal", "repair"], ["journal", "stat"]):
+        result = run(*words, directory)
+        output = " ".join(result.output.split())
+        assert result.exit_code != 0 and "written by a newer Penstock (format 3" in output
+        assert "see `penstock journal repair`" not in output
+    assert {path.name: path.read_bytes() for path in directory.iterdir() if path.name != "lock"} == before

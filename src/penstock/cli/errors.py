@@ -109,7 +109,7 @@ def exit_code_of(error: Exception) -> int:
 
 def message_of(error: Exception) -> str:
     """Return an error as one sentence."""
-    if isinstance(error, e.DamagedJournal):
+    if isinstance(error, e.DamagedJournal) and not isinstance(error, e.NewerJournal):
         return f"{error}; see `penstock journal repair`"
     if isinstance(error, OSError) and not isinstance(error, ConnectionError):
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)

@@ -275,6 +275,10 @@ class DamagedJournal(CommandError):
     code: ClassVar[str] = "DAMAGED"
 
 
+class NewerJournal(DamagedJournal):
+    """A newer Penstock has written this log; use that one. A repair of an older version would remove its rows."""
+
+
 class Exhausted(CommandError):
     """This process cannot open more files; raise its limit (`ulimit -n`), and try again."""
 

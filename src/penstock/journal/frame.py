@@ -8,7 +8,7 @@ from librt.strings import BytesWriter, read_i32_le, read_i64_le
 from librt.vecs import vec
 from mypy_extensions import i32, i64, mypyc_attr
 
-from penstock.core.errors import DamagedJournal, PenstockError
+from penstock.core.errors import PenstockError
 from penstock.core.job import Job
 from penstock.journal import layout
 from penstock.journal.checksum import crc32
@@ -26,10 +26,6 @@ class DamagedFrame(PenstockError):
 
 class NewerFrame(PenstockError):
     """A newer version has written this frame. It is valid, so it must not be treated as damage."""
-
-
-class NewerJournal(DamagedJournal):
-    """A newer version has written a file of this log. It is not damaged, so a repair must not change it."""
 
 
 def signed_crc(data: bytes, seed: int) -> i32:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Final, NamedTuple
 
-from penstock.core.errors import DamagedJournal
+from penstock.core.errors import DamagedJournal, NewerJournal
 from penstock.journal import frame as f
 from penstock.journal import layout
 from penstock.journal.checksum import crc32
@@ -89,7 +89,7 @@ def read_header(name: str, data: bytes) -> SegmentHeader:
         raise DamagedJournal(f"{name} is not a file of a Penstock log: its header is missing")
     _, version, must_understand, length, crc = _HEAD.unpack_from(data)
     if not 1 <= version <= SEGMENT_VERSION or must_understand:
-        raise f.NewerJournal(
+        raise NewerJournal(
             f"{name} was written by a newer Penstock (format {version}, bits {must_understand:#x}); use that one"
         )
     text = data[_HEAD.size : _HEAD.size + length]
@@ -200,7 +200,7 @@ class FrameFile:
         try:
             return f.read_frame(data, 0, self.header.frame_seed(offset))
         except f.NewerFrame as newer:
-            raise f.NewerJournal(f"{self.name}: at offset {offset}, {newer}") from None
+            raise NewerJournal(f"{self.name}: at offset {offset}, {newer}") from None
 
     def __enter__(self) -> FrameFile:
         return self

@@ -47,6 +47,8 @@ class ModelMoves:
         self.ended: list[ModelWaiting] = []  # Waits that were served or timed out since the last comparison.
         self.counts: Counter[tuple[ModelTube, str, str]] = Counter()  # By (tube, event, previous state).
         self.consumers: dict[bytes, ModelConsumer] = {}
+        # Transitions since the last comparison: job, event, time at which the previous state began, session that held it.
+        self.happened: list[tuple[int, str, int, bytes | None]] = []
         self.made = 0  # Numbers used: one per put, and one for each job that was placed behind all others.
         self.ticks = 0
         self.woken: list[ModelTube] = []  # Tubes whose waits have to be served, first woken first.
@@ -60,6 +62,11 @@ class ModelMoves:
     def happen(self, job: ModelJob, event: str, to: str) -> None:
         came_from, job.state = job.state, to
         self.counts[job.tube, event, came_from] += 1
+        held_by = job.holder.token if job.holder is not None and to != came_from == "taken" else None
+        # A job that arrives has been in no state before.
+        self.happened.append((job.number, event, self.now if came_from == "gone" else job.since, held_by))
+        if to != came_from:
+            job.since = self.now
         job.set_at = self.tick()
         if to == came_from:
             return

@@ -34,12 +34,26 @@ START_MS = 1_000_000
 OUTCOMES = {w.WAITING: "waiting", w.SERVED: "served", w.TIMED_OUT: "timed out", w.CANCELLED: "cancelled"}
 
 
+class RecordedMoves(Outbox):
+    """The outbox of the engine. It records the same facts about each transition as the model."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens: dict[int, bytes] = {}  # By number of the session.
+        self.happened: list[tuple[int, str, int, bytes | None]] = []
+
+    def moved(self, job: Job, tube: Tube, rule: int, since: int, holder: int, now: int) -> None:
+        event = s.EVENT_NAMES[s.EVENT_OF[rule]]
+        self.happened.append((job.id - FIRST_ID, event, since, self.tokens[holder] if holder else None))
+
+
 class ModelPair:
     """One engine, one model and one clock."""
 
     def __init__(self, policies: list[TubePolicy], grace_ms: int = 0) -> None:
         self.now = START_MS
-        self.engine = Engine(EPOCH, START_MS, Outbox())
+        self.moves = RecordedMoves()
+        self.engine = Engine(EPOCH, START_MS, self.moves)
         self.model = FullModel(START_MS)
         self.engine.session_grace_ms = self.model.grace_ms = grace_ms
         self.engine.body_bytes_max = self.model.body_bytes_max = 100
@@ -220,7 +234,9 @@ class ModelPair:
     def connect(self) -> None:
         token = b"token %d" % len(self.tokens)
         self.tokens.append(token)
-        self.connections.append((self.engine.connect(token), self.model.connect(token)))
+        mine = self.engine.connect(token)
+        self.moves.tokens[mine.session.number] = token
+        self.connections.append((mine, self.model.connect(token)))
 
     def identify(self, c: int, token: bytes) -> None:
         mine, its = self.connections[c]
@@ -237,6 +253,7 @@ class ModelPair:
 
     def compare(self) -> None:
         """Check that both are equal in everything that the model contains, and that the engine's invariants hold."""
+        self.compare_moves()
         self.compare_ended()
         for name, its in self.model.tubes.items():
             self.compare_tube(self.engine.tubes[name], its)
@@ -247,6 +264,16 @@ class ModelPair:
         assert self.engine.deadlines.next_due == self.model.next_due()
         self.compare_consumers()
         check(self.engine)
+
+    def compare_moves(self) -> None:
+        """Check that the same transitions happened, and the facts about them that a log records."""
+        said, expected = self.moves.happened, self.model.happened
+        if self.emptied:
+            # The order in which the jobs of a tube are removed is not promised.
+            said, expected = sorted(said, key=repr), sorted(expected, key=repr)
+        assert said == expected
+        self.moves.happened = []
+        self.model.happened = []
 
     def compare_ended(self) -> None:
         """Check that the same waits ended in the same order with the same results."""
@@ -296,7 +323,7 @@ class ModelPair:
         extra = job.extra or Extra()
         return (
             job.id - FIRST_ID,
-            *(tube.name, s.STATE_NAMES[job.state], job.local, job.body, key_of(tube, job), job.once),
+            *(tube.name, s.STATE_NAMES[job.state], job.since, job.local, job.body, key_of(tube, job), job.once),
             *(job.priority, job.expiry, job.ttr, job.wake, job.deliveries, job.nacks, job.returns),
             *(extra.reason, extra.buries, extra.name, extra.unique, extra.priority_given, extra.claim, extra.doomed),
             None if holder is None else holder.token,
@@ -306,7 +333,7 @@ class ModelPair:
 def _model_shown(job: ModelJob) -> tuple[object, ...]:
     return (
         job.number,
-        *(job.tube.name, job.state, job.local, job.body, job.key, job.once),
+        *(job.tube.name, job.state, job.since, job.local, job.body, job.key, job.once),
         *(job.priority, job.expiry, job.ttr, job.wake, job.deliveries, job.nacks, job.returns),
         *(job.reason, job.buries, job.name, job.unique, job.given, job.claim.number if job.claim else 0, job.doomed),
         None if job.holder is None else job.holder.token,

@@ -137,6 +137,7 @@ class ModelJob:
     doomed: bool = False
     wake: int = NEVER  # Time at which the state delayed, taken or zombie ends by itself.
     state: str = "gone"
+    since: int = 0  # Time at which it entered this state.
     holder: ModelSession | None = None
     deliveries: int = 0
     nacks: int = 0

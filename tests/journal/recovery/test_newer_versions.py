@@ -10,10 +10,10 @@ import pytest
 
 from penstock.core import policy
 from penstock.core import states as s
-from penstock.core.errors import DamagedJournal
+from penstock.core.errors import DamagedJournal, NewerJournal
 from penstock.core.job import Draft
 from penstock.journal import layout
-from penstock.journal.frame import NewerFrame, NewerJournal, parse_sent_frames
+from penstock.journal.frame import NewerFrame, parse_sent_frames
 from penstock.journal.history.columns import batches
 from penstock.journal.history.reader import Reader
 from penstock.journal.maintenance.backup import copy_log

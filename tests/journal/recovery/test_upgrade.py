@@ -10,16 +10,18 @@ import pytest
 
 import penstock
 from penstock.core import states as s
-from penstock.core.errors import DamagedJournal
+from penstock.core.errors import DamagedJournal, NewerJournal
 from penstock.core.job import Draft
 from penstock.journal import layout
-from penstock.journal.disk import ReadableDisk, ReadOnlyDisk
+from penstock.journal.disk import ReadableDisk, ReadOnlyDisk, RealDisk
 from penstock.journal.frame import Row, parse_sent_frames
 from penstock.journal.history.columns import SCHEMA, batches
 from penstock.journal.history.follower import LogFollower
 from penstock.journal.history.index import SegmentIndex
 from penstock.journal.history.reader import Event, Reader
+from penstock.journal.identity import identity
 from penstock.journal.maintenance.backup import copy_log
+from penstock.journal.maintenance.mirror import Mirror
 from penstock.journal.maintenance.retention import Retention, trim, without_bodies
 from penstock.journal.maintenance.snapshot import take_snapshot
 from penstock.journal.recovery.check import check_log
@@ -266,6 +268,43 @@ def test_the_python_interface_opens_a_directory_of_version_1(tmp_path: Path) -> 
         assert queue.tube("stube").take(key="key 4").body == b"stube 4"
     found = versions(ReadOnlyDisk(str(directory))).values()
     assert {version for _, frames in found for version in frames} == {1, 2}
+
+
+def copy_to(mirror: Mirror, source: MemoryDisk, end: int) -> None:
+    """Do the work of a standby of version 2 whose node has the disk `source` and is durable up to `end`."""
+    follower = LogFollower(source, Reader(source))
+    mirror.follow(identity(source))
+    if mirror.segment == 0:
+        mirror.begin_at(1, 1, follower.fetch)
+    while mirror.position < end:
+        page = follower.read(mirror.position, end, 5_000, names=False, one_file=True)
+        mirror.append(*page.place, page.data, follower.fetch)
+
+
+def test_a_standby_of_version_2_follows_a_node_of_version_1_and_goes_on_after_its_upgrade(tmp_path: Path) -> None:
+    source = v1_disk()
+    end = 1 + max(event.position for event in all_events(source))
+    home = tmp_path / "standby"
+    mirror = Mirror(RealDisk(str(home)))
+    copy_to(mirror, source, end)
+    mirror.close()
+    copied = ReadOnlyDisk(str(home))
+    assert {found for _, frames in versions(copied).values() for found in frames} == {1}
+    assert all_events(copied) == all_events(source)
+    # The node is upgraded. The standby continues with its frames of version 2.
+    source, opened = upgraded()
+    mirror = Mirror(RealDisk(str(home)))
+    copy_to(mirror, source, opened.log.written)
+    mirror.close()
+    assert versions(copied)["segment-0000000006.log"] == (2, {2})
+    assert all_events(copied) == all_events(source)
+    assert not check_log(copied, "another boot").damaged
+    # A node of a newer version is refused by name.
+    source.files["segment-0000000006.log"][8] = 3
+    mirror = Mirror(RealDisk(str(tmp_path / "another")))
+    with pytest.raises(NewerJournal, match="segment-0000000006.log was written by a newer Penstock"):
+        copy_to(mirror, source, opened.log.written)
+    mirror.close()
 
 
 @pytest.mark.parametrize("commits", [6])

@@ -19,9 +19,8 @@ from contextlib import closing
 from dataclasses import dataclass
 from itertools import pairwise
 
-from penstock.core.errors import DamagedJournal
+from penstock.core.errors import DamagedJournal, NewerJournal
 from penstock.journal.disk import Disk, ReadableDisk
-from penstock.journal.frame import NewerJournal
 from penstock.journal.maintenance.snapshot import read_snapshot
 from penstock.journal.recovery.replay import Replay
 from penstock.journal.segment import (

@@ -11,10 +11,9 @@ import contextlib
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.core.errors import DamagedJournal, NoJournal
+from penstock.core.errors import DamagedJournal, NewerJournal, NoJournal
 from penstock.journal.consistent_read import read_consistently
 from penstock.journal.disk import Disk, ReadableDisk, writing
-from penstock.journal.frame import NewerJournal
 from penstock.journal.identity import NODE_FILE, Identity, identity, new_identity
 from penstock.journal.maintenance.retention import rewrite
 from penstock.journal.maintenance.snapshot import take_snapshot

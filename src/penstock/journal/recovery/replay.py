@@ -16,6 +16,7 @@ from mypy_extensions import i32, i64, mypyc_attr
 
 from penstock.core import states as s
 from penstock.core.batches import STAGE_WORDS, Consumer, Stage
+from penstock.core.errors import NewerJournal
 from penstock.core.job import BodyRef, Copy, Job
 from penstock.core.retry import parse_retry
 from penstock.core.table import JobTable
@@ -466,8 +467,8 @@ def _check_tags(data: bytes, row_at: i64, found: f.Frame, position: i64) -> None
         at += layout.VAR_HEADER_BYTES + i64(read_i32_le(data, at + 1))
 
 
-def _unknown(position: i64, what: str) -> f.NewerJournal:
-    return f.NewerJournal(f"row {position} has the unknown {what}; use the newer Penstock that wrote it")
+def _unknown(position: i64, what: str) -> NewerJournal:
+    return NewerJournal(f"row {position} has the unknown {what}; use the newer Penstock that wrote it")
 
 
 def _add(counts: list[int] | None, rule: i64) -> None:
