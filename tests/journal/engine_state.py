@@ -19,13 +19,19 @@ def picture(engine: Engine, restarted: bool) -> dict[str, Any]:
         tube.name.decode(): {
             "policy": tube.policy,
             "paused": (tube.paused_in, tube.paused_out),
-            "jobs": [_job(job, tube, engine, restarted) for job in _jobs(tube)],
-            "counts": _counted(tube.counts, tube.counts_before),
-            "keys": {key: _counted(of.counts, of.counts_before) for key, of in tube.key_stats.items()},
-            "dedups": [] if tube.dedups is None else tube.dedups.entries(),
+            **({} if tube.temporary else _content(tube, engine, restarted)),
         }
         for tube in engine.tubes.values()
-        if not tube.temporary
+    }
+
+
+def _content(tube: Tube, engine: Engine, restarted: bool) -> dict[str, Any]:
+    """Return the jobs and counts of a tube. Those of a temporary tube do not survive a restart."""
+    return {
+        "jobs": [_job(job, tube, engine, restarted) for job in _jobs(tube)],
+        "counts": _counted(tube.counts, tube.counts_before),
+        "keys": {key: _counted(of.counts, of.counts_before) for key, of in tube.key_stats.items()},
+        "dedups": [] if tube.dedups is None else tube.dedups.entries(),
     }
 
 
@@ -60,6 +66,10 @@ def _job(job: Job, tube: Tube, engine: Engine, restarted: bool) -> dict[str, Any
         "claim": (extra.consumer, extra.claim, extra.claim_place, extra.doomed),
         "retry": None if extra.retry is None else extra.retry.text,
         **({"stage": extra.stage} if extra.stage else {}),
+        # A restart returns a taken job, and then the time of the restart counts.
+        "since": None if state == s.READY and returns else job.since,
+        "headers": extra.headers,
+        "format": job.format,
     }
 
 

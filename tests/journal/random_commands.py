@@ -10,6 +10,7 @@ from penstock.core import claims, stages
 from penstock.core import policy as p
 from penstock.core.engine import Engine
 from penstock.core.errors import CommandError
+from penstock.core.headers import encode_headers
 from penstock.core.job import Draft
 from penstock.core.limits import UNSET
 from penstock.core.tube import Tube
@@ -54,11 +55,16 @@ class Script:
         ]
 
     def step(self, now: int) -> None:
-        """Execute one command, which may be refused."""
+        """Execute one command, which may be refused. Its session has a name and a user that change from time to time."""
+        session = self.connection.session
+        if self.chance.random() < 0.1:
+            session.set_client(b"worker-%d" % self.chance.randrange(3), self.chance.choice([b"", b"ann", b"ben"]))
+        self.engine.outbox.actor = session
         try:
             self.chance.choice(self.steps)(now)
         except CommandError:
             pass
+        self.engine.outbox.actor = None
 
     def tube(self, now: int) -> Tube:
         number = self.chance.randrange(len(POLICIES))
@@ -83,6 +89,12 @@ class Script:
             draft.dedup = b"dedup-%d" % chance.randrange(5)
         if chance.random() < 0.1:
             draft.name = b"name-%d" % chance.randrange(5)
+        if chance.random() < 0.2:
+            draft.headers = encode_headers(
+                [("trace", chance.randbytes(6)), ("type", b"text")][: chance.randrange(1, 3)]
+            )
+        if chance.random() < 0.1:
+            draft.format = chance.randrange(1, 256)
         return draft
 
     def put(self, now: int) -> None:

@@ -65,6 +65,11 @@ def differences(old: Any, new: Any, where: str = "") -> list[str]:
         return [
             text
             for key, value in old.items()
-            for text in (differences(value, new[key], f"{where}/{key}") if key in new else [f"{where}/{key} is missing"])
+            for text in (
+                differences(value, new[key], f"{where}/{key}") if key in new else [f"{where}/{key} is missing"]
+            )
         ]
+    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        pairs = enumerate(zip(old, new, strict=True))
+        return [text for at, (before, after) in pairs for text in differences(before, after, f"{where}/{at}")]
     return [] if old == new else [f"{where}: {old!r} became {new!r}"]

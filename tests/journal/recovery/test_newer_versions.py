@@ -153,7 +153,11 @@ def test_a_newer_frame_is_refused_and_not_cut_as_a_torn_tail(number: int) -> Non
     disk = written()
     rewrite_frame(disk, NAME, number, set_version)
     assert_refused(disk, "frame version 3")
-    for read in (lambda: list(Reader(disk).events()), lambda: list(batches(disk)), lambda: copy_log(disk, MemoryDisk())):
+    for read in (
+        lambda: list(Reader(disk).events()),
+        lambda: list(batches(disk)),
+        lambda: copy_log(disk, MemoryDisk()),
+    ):
         with pytest.raises(DamagedJournal, match="frame version 3"):
             read()
 

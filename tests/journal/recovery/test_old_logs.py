@@ -16,6 +16,7 @@ from penstock.journal.history.columns import SCHEMA, batches
 from penstock.journal.history.reader import Reader
 from penstock.journal.recovery.opening import open_log
 from penstock.testing.invariants import check
+from tests.journal.recovery.engine_fields import differences
 from tests.journal.recovery.old_logs import LOGS, WALL, told
 
 VERSIONS = sorted(path.stem for path in LOGS.glob("*.json"))
@@ -38,7 +39,8 @@ def test_there_is_an_old_log_of_every_version() -> None:
 
 def test_an_old_log_leads_to_the_same_state_as_when_it_was_written(version: str, directory: Path) -> None:
     opened = open_log(RealDisk(str(directory)), lambda: WALL + 300_000, "boot 3")
-    assert told(opened.engine) == json.loads((LOGS / f"{version}.json").read_text())
+    # Later versions have more fields.
+    assert differences(json.loads((LOGS / f"{version}.json").read_text()), told(opened.engine)) == []
     assert ["torn tail of" in warning for warning in opened.warnings] == [True]
     check(opened.engine)
 

@@ -227,7 +227,9 @@ def test_a_repair_of_a_mixed_directory_keeps_the_jobs_of_both_versions() -> None
     before = {job.id for job in opened.engine.jobs.scan(0, 1_000)}
     with FrameFile(disk, "segment-0000000005.log") as file:
         damaged = next(iter(file.frames()))
-        lost = {Row(damaged.data, at, damaged.frame).job for at in range(damaged.frame.rows_at, damaged.frame.var_at, 128)}
+        lost = {
+            Row(damaged.data, at, damaged.frame).job for at in range(damaged.frame.rows_at, damaged.frame.var_at, 128)
+        }
     disk.files["segment-0000000005.log"][SEGMENT_HEADER_BYTES + 70] ^= 1
     report = repair(disk, LATER, "another boot")
     assert report.problems and report.kept_aside == ["segment-0000000005.log.damaged"]

@@ -34,7 +34,14 @@ from penstock.journal.disk import RealDisk
 from penstock.journal.history.index import SegmentIndex
 from penstock.journal.maintenance.snapshot import take_snapshot
 from penstock.journal.recovery.opening import Opened, open_log
-from penstock.journal.segment import SEGMENT_HEADER_BYTES, SEGMENT_VERSION, FrameFile, index_name, number_of, segment_names
+from penstock.journal.segment import (
+    SEGMENT_HEADER_BYTES,
+    SEGMENT_VERSION,
+    FrameFile,
+    index_name,
+    number_of,
+    segment_names,
+)
 from tests.journal.recovery.engine_fields import engine_fields
 
 ARCHIVE = Path(__file__).parents[2] / "data" / "log" / "upgrade-v1.tar.xz"
