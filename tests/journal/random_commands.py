@@ -55,7 +55,7 @@ class Script:
         ]
 
     def step(self, now: int) -> None:
-        """Execute one command, which may be refused. Its session has a name and a user that change from time to time."""
+        """Execute one command, which may be refused. The name and user of its session change from time to time."""
         session = self.connection.session
         if self.chance.random() < 0.1:
             session.set_client(b"worker-%d" % self.chance.randrange(3), self.chance.choice([b"", b"ann", b"ben"]))

@@ -47,7 +47,7 @@ class ModelMoves:
         self.ended: list[ModelWaiting] = []  # Waits that were served or timed out since the last comparison.
         self.counts: Counter[tuple[ModelTube, str, str]] = Counter()  # By (tube, event, previous state).
         self.consumers: dict[bytes, ModelConsumer] = {}
-        # Transitions since the last comparison: job, event, time at which the previous state began, session that held it.
+        # Transitions since the last comparison: job, event, when the previous state began, session that held the job.
         self.happened: list[tuple[int, str, int, bytes | None]] = []
         self.made = 0  # Numbers used: one per put, and one for each job that was placed behind all others.
         self.ticks = 0

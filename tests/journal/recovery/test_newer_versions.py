@@ -1,4 +1,4 @@
-"""Files of a newer version are refused by name, and nothing in the directory changes. Optional additions are skipped."""
+"""A log of a newer version is refused by name, and nothing in its directory changes. Optional parts are skipped."""
 
 from __future__ import annotations
 
@@ -166,11 +166,10 @@ def test_a_newer_frame_with_a_wrong_checksum_is_a_torn_tail() -> None:
     disk = written()
     rewrite_frame(disk, NAME, -1, set_version)
     with FrameFile(disk, NAME) as file:
-        offset = file.run()
-        for _ in range(1):
-            with pytest.raises(NewerJournal):
-                list(offset)
-    disk.files[NAME][offset.end + 70] ^= 1
+        run = file.run()
+        with pytest.raises(NewerJournal):
+            list(run)
+    disk.files[NAME][run.end + 70] ^= 1
     assert "torn tail" in reopen(disk).warnings[0]
 
 

@@ -304,7 +304,7 @@ def test_a_standby_of_version_2_follows_a_node_of_version_1_and_goes_on_after_it
     # A node of a newer version is refused by name.
     source.files["segment-0000000006.log"][8] = 3
     mirror = Mirror(RealDisk(str(tmp_path / "another")))
-    with pytest.raises(NewerJournal, match="segment-0000000006.log was written by a newer Penstock"):
+    with pytest.raises(NewerJournal, match=r"segment-0000000006\.log was written by a newer Penstock"):
         copy_to(mirror, source, opened.log.written)
     mirror.close()
 
