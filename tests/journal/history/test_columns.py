@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 from typing import Any
 
@@ -65,7 +66,9 @@ def as_event(row: dict[str, Any], job: str | None) -> Event:
 
 @pytest.mark.parametrize("batch_bytes", [4 * 1024 * 1024, 2_000])
 def test_every_event_of_every_job_is_a_row(disk: MemoryDisk, batch_bytes: int) -> None:
-    expected = [event for event in Reader(disk).events() if event.job is not None]
+    # The columns have the numbers of sessions, not their names.
+    nameless = {"actor_name": None, "actor_user": None}
+    expected = [dataclasses.replace(event, **nameless) for event in Reader(disk).events() if event.job is not None]
     table = pa.Table.from_batches(batches(disk, batch_bytes), SCHEMA)
     rows = table.to_pylist()
     assert len(rows) == len(expected) > 300
