@@ -21,7 +21,7 @@ from penstock.journal.maintenance.snapshot import take_snapshot
 from penstock.journal.recovery.check import check_log
 from penstock.journal.recovery.opening import open_log
 from penstock.journal.recovery.repair import examine, repair
-from penstock.journal.segment import FrameFile, segment_names, snapshot_names
+from penstock.journal.segment import FrameFile, is_segment, segment_names, snapshot_names
 from penstock.testing.disk import MemoryDisk
 from tests.journal.engine_state import picture
 from tests.journal.shortened_queue import SEGMENT, WALL, reopen
@@ -140,12 +140,27 @@ def assert_refused(disk: MemoryDisk, named: str) -> None:
 
 
 @pytest.mark.parametrize(("offset", "value", "named"), [(8, 3, "format 3"), (10, 4, "bits 0x4")])
-@pytest.mark.parametrize("what", ["segment", "snapshot"])
-def test_a_newer_file_is_refused(what: str, offset: int, value: int, named: str) -> None:
-    disk = written(snapshot=True)
-    name = segment_names(disk)[-1] if what == "segment" else snapshot_names(disk)[-1]
-    disk.files[name][offset] = value
+@pytest.mark.parametrize("snapshot", [False, True])
+def test_a_newer_segment_is_refused(snapshot: bool, offset: int, value: int, named: str) -> None:
+    disk = written(snapshot)
+    for name in [segment_names(disk)[-1], *snapshot_names(disk)]:
+        disk.files[name][offset] = value
+        if is_segment(name):
+            assert_refused(disk, named)
     assert_refused(disk, named)
+
+
+def test_a_snapshot_of_a_newer_version_is_not_used_and_named() -> None:
+    """A newer log has a newer segment, too. So this version is wrong, and the log without the snapshot is complete."""
+    disk = written(snapshot=True)
+    expected = picture(reopen(disk.copy()).engine, restarted=False)
+    name = snapshot_names(disk)[-1]
+    disk.files[name][8] = 3
+    opened = reopen(disk.copy())
+    assert picture(opened.engine, restarted=False) == expected
+    assert f"{name} was written by a newer Penstock (format 3" in opened.warnings[0]
+    assert repair(disk, WALL, "another boot").kept_aside == [f"{name}.damaged"]
+    assert picture(reopen(disk).engine, restarted=False) == expected
 
 
 @pytest.mark.parametrize("number", [0, 1, -1])

@@ -169,8 +169,10 @@ class RecoveryReader:
         for name in reversed(snapshot_names(self._disk)):
             replay = Replay(self._leave_bodies)
             self._done = 0
+            is_readable = False  # Whether it has a header of a known version, which no checksum covers.
             try:
                 with self._open(name) as file:
+                    is_readable = True
                     self._total = file.size + self._bytes_from(file.header.segment)
                     self.report()
                     read_snapshot(file, replay, self.report)
@@ -178,9 +180,9 @@ class RecoveryReader:
                     self.first_segment, self._epoch = file.header.segment, file.header.epoch
                     replay.position = file.header.position
                     return replay
-            except NewerJournal:
-                raise
             except DamagedJournal as error:
+                if is_readable and isinstance(error, NewerJournal):
+                    raise
                 self.unusable.append(f"{name} cannot be used: {error}")
                 if self._salvage is not None:
                     self._salvage.append(self.unusable[-1])

@@ -27,6 +27,7 @@ from penstock.journal.segment import (
     SEGMENT_HEADER_BYTES,
     FrameFile,
     Progress,
+    is_segment,
     remove_index,
     segment_name,
     segment_names,
@@ -110,9 +111,18 @@ def _is_damaged(disk: Disk, name: str) -> bool:
                 pass
             return bool(run.torn_reason())
     except NewerJournal:
-        raise
+        # If a snapshot only has the version of a newer one in its header, recovery has found all its segments readable.
+        if is_segment(name) or _has_readable_header(disk, name):
+            raise
+        return True
     except DamagedJournal:
         return True
+
+
+def _has_readable_header(disk: Disk, name: str) -> bool:
+    with contextlib.suppress(DamagedJournal), FrameFile(disk, name):
+        return True
+    return False
 
 
 def _set_aside(disk: Disk, name: str) -> str:
