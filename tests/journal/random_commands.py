@@ -10,11 +10,11 @@ from penstock.core import claims, stages
 from penstock.core import policy as p
 from penstock.core.engine import Engine
 from penstock.core.errors import CommandError
-from penstock.core.headers import encode_headers
 from penstock.core.job import Draft
 from penstock.core.limits import UNSET
 from penstock.core.tube import Tube
 from penstock.core.waits import Connection
+from penstock.wire.headers import encode_headers
 
 POLICIES = [
     p.FIFO,
@@ -24,7 +24,7 @@ POLICIES = [
     p.STUBE,
     p.DISQUE,
     p.QUEUE15,
-    dataclasses.replace(p.XQUEUE, after_ack=p.KEPT),
+    dataclasses.replace(p.XQUEUE, after_ack=p.KEPT, row_format=3),
     dataclasses.replace(p.FIFOTTL, after_ack=p.LINGERS, zombie_ms=5_000),
     dataclasses.replace(p.FIFO, temporary=True),
     dataclasses.replace(p.UTUBE, key_stats=("key-1",), dedup_count=3),
@@ -93,8 +93,6 @@ class Script:
             draft.headers = encode_headers(
                 [("trace", chance.randbytes(6)), ("type", b"text")][: chance.randrange(1, 3)]
             )
-        if chance.random() < 0.1:
-            draft.format = chance.randrange(1, 256)
         return draft
 
     def put(self, now: int) -> None:

@@ -11,7 +11,6 @@ import penstock
 from penstock.core import policy
 from penstock.core import states as s
 from penstock.core.engine import Engine
-from penstock.core.headers import encode_headers
 from penstock.core.job import Draft
 from penstock.core.tube import Tube
 from penstock.core.waits import Connection
@@ -23,6 +22,7 @@ from penstock.journal.recovery.opening import open_log
 from penstock.journal.segment import FrameFile, segment_names
 from penstock.testing.disk import MemoryDisk
 from penstock.testing.invariants import check
+from penstock.wire.headers import encode_headers
 from tests.journal.random_commands import Script
 from tests.journal.shortened_queue import SEGMENT, WALL, reopen
 
@@ -211,14 +211,14 @@ def test_headers_are_written_with_the_body_and_survive_restarts_and_snapshots() 
     queue = Logged()
     me = queue.connect(b"me")
     headers = encode_headers([("trace", b"\x00\xff"), ("type", b"text")])
-    job = queue.run(me, "put", queue.tube, Draft(b"body", headers=headers, format=7))
+    job = queue.run(me, "put", queue.tube, Draft(b"body", headers=headers))
     queue.run(me, "take", me.session, queue.tube)
     queue.run(me, "release", me.session, job)
     written = [found.fields.get(layout.TAG_HEADERS) for found in rows_of(queue.disk) if found.event < 127]
     assert written == [headers, None, None]
     for step in range(2):
         found = reopen(queue.disk.copy()).engine.jobs.find(job.id)  # type: ignore[attr-defined]
-        assert found is not None and (found.headers(), found.format, found.body) == (headers, 7, b"body")
+        assert found is not None and (found.headers(), found.body) == (headers, b"body")
         if step == 0:
             take_snapshot(queue.disk, queue.log, queue.engine, queue.now, queue.now)
 

@@ -52,6 +52,13 @@ def ready(tube: Tube, at: int = 0) -> object:
     return tube.first_jobs(s.READY, at + 1)[at]
 
 
+def plain(desk: EngineHarness) -> Tube:
+    """Return a tube without keys that has a ready job."""
+    tube = desk.tube(FIFO, b"ready")
+    desk.put(tube)
+    return tube
+
+
 def set_on(thing: object, name: str, value: object) -> None:
     setattr(thing, name, value)
 
@@ -132,6 +139,14 @@ DAMAGES: list[tuple[str, str, Damage]] = [
     ("E8", "a claim that lost a job", lambda desk, tube: desk.engine.consumers[b"reader"].claims[1].jobs.pop()),
     ("E9", "a tube left to be looked at", lambda desk, tube: desk.engine.woken_tubes.append(tube)),
     ("E9", "a job and who waits for it", wait_beside_a_job),
+    ("E11", "a state from the future", lambda desk, tube: set_on(ready(tube), "since", desk.clock.ms + 1)),
+    ("E11", "a ready time that was not counted", lambda desk, tube: plain(desk).ready_times.remove(1_000_000)),
+    ("E11", "a ready time of no job", lambda desk, tube: plain(desk).ready_times.add(1_000_001)),
+    (
+        "E11",
+        "a key that is older than its first job",
+        lambda desk, tube: tube.keys._by_age.set(tube.keys.find(b"b"), 9),
+    ),
 ]
 
 

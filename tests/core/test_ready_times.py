@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core.ages import GROUPS_MAX, ReadyTimes
 from penstock.core.limits import NEVER
+from penstock.core.order import GROUPS_MAX, ReadyTimes
 
 EXACT = GROUPS_MAX * 3 // 4
 DAY = 86_400_000
