@@ -61,7 +61,12 @@ def as_event(row: dict[str, Any], job: str | None) -> Event:
         key=text(row["key"]),
         reason=row["reason"],
         body=row["body"],
+        headers=headers(row["headers"]),
     )
+
+
+def headers(found: list[tuple[str, bytes]] | None) -> dict[str, str] | None:
+    return None if found is None else {name: value.decode("utf-8", "surrogateescape") for name, value in found}
 
 
 @pytest.mark.parametrize("batch_bytes", [4 * 1024 * 1024, 2_000])

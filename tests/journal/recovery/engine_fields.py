@@ -5,6 +5,7 @@ A later version can have more fields. So `missing` returns only the differences 
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from penstock.core.engine import Engine
@@ -49,7 +50,9 @@ def _plain(value: Any) -> Any:
         return [job.id for job in value.scan(0, value.count + 1)]
     if isinstance(value, RetryPolicy):
         return value.text
-    if isinstance(value, WaitLine | TubePolicy):
+    if isinstance(value, TubePolicy):
+        return {name: _plain(item) for name, item in dataclasses.asdict(value).items()}
+    if isinstance(value, WaitLine):
         return _shown(value)
     if isinstance(value, Session):
         return _name(value)
