@@ -96,7 +96,7 @@ class _Turns:
         self._puts = puts
         self._tube = queue.tube("bench", "fifo")._core
         self._engine = queue._host.engine
-        self._log = queue._host.has_journal().log
+        self._log = queue._host.require_journal().log
 
     def put_all(self) -> None:
         engine, log = self._engine, self._log

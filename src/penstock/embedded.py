@@ -291,21 +291,21 @@ class Queue(api.Queue):
 
     def events(self, start: int = 1) -> Iterator[Event]:
         with self._session.durable, self._session.lock, self._session:
-            return self._host.has_journal().events(integer(start, "start"))
+            return self._host.require_journal().events(integer(start, "start"))
 
     def digests(self, start: int = 1, end: int | None = None) -> Iterator[BlockDigest]:
         with self._session.durable, self._session.lock, self._session:
-            journal = self._host.has_journal()
+            journal = self._host.require_journal()
         return journal.digests(integer(start, "start"), NEVER if end is None else integer(end, "end"))
 
     def history(self, id: str) -> list[Event]:
         with self._session.durable, self._session.lock, self._session:
-            journal, number = self._host.has_journal(), self._host.number_of(id)
+            journal, number = self._host.require_journal(), self._host.number_of(id)
         return journal.history(number)
 
     def checkpoint(self) -> None:
         with self._session.durable, self._session.lock, self._session:
-            journal = self._host.has_journal()
+            journal = self._host.require_journal()
         journal.take_snapshot()
 
     def read_claim(self, consumer: str, number: int, shard: tuple[int, int] = (0, 1)) -> list[api.Job]:
@@ -962,7 +962,7 @@ class Job(api.Job):
 
     def history(self) -> list[Event]:
         with self._tube._session.durable, self._tube._session.lock, self._tube._session:
-            journal = self._tube._host.has_journal()
+            journal = self._tube._host.require_journal()
         return journal.history(self._core.id)
 
     def meta(self) -> dict[str, Any]:

@@ -55,7 +55,7 @@ class Client(Caller):
         encoded = [word if isinstance(word, bytes) else str(word).encode() for word in words]
         if encoded[0] in (b"global", b"job"):
             encoded = [b" ".join(encoded[:2]), *encoded[1:]]
-        self.node.desk.run_all(self, [encoded], 0, self.node.guild.now)
+        self.node.dispatcher.run_all(self, [encoded], 0, self.node.guild.now)
         self.node.guild.settle()
         return self.answer_so_far()
 
@@ -104,14 +104,14 @@ class Node:
         self.members.port, self.members.bus_port = 7711, 17711
         body_of = self.outbox.body_of
         self.cluster = Cluster(self.engine, ids, self.members, self.mail, self.number + 7, body_of, self._make_room)
-        self.site = CommandContext(self.engine, ids, self.id, body_of, self._make_room)
-        self.site.cluster = self.cluster
-        self.disque = Disque(self.site)
-        everywhere = GlobalCommands(self.site)
+        self.context = CommandContext(self.engine, ids, self.id, body_of, self._make_room)
+        self.context.cluster = self.cluster
+        self.disque = Disque(self.context)
+        everywhere = GlobalCommands(self.context)
         commands = [Command(name, -1, "", WRITE, "", "", getattr(self.disque, name)) for name in NAMES]
         words = ["qlen", "qpeek", "empty", "scan"]
         commands += [Command(f"global {word}", -1, "", WRITE, "", "", getattr(everywhere, word)) for word in words]
-        native, tubes = DeliveryCommands(self.site), TubeCommands(self.site)
+        native, tubes = DeliveryCommands(self.context), TubeCommands(self.context)
         jobs = JobCommands(native)
         commands += [Command(name, -1, "", WRITE, "", "", getattr(native, name)) for name in NATIVE]
         commands += [
@@ -121,8 +121,8 @@ class Node:
         family = CommandFamily("tube")
         for word in ("create", "drop", "info"):
             family.add(Command(f"tube {word}", -1, "", WRITE, "", "", getattr(tubes, word)))
-        self.desk = Dispatcher([*commands, family.as_command()], lambda: 0)
-        self.desk.remote = Questions(self.site)
+        self.dispatcher = Dispatcher([*commands, family.as_command()], lambda: 0)
+        self.dispatcher.remote = Questions(self.context)
         self.clients = 0
         self.client = self.connect()
 
@@ -145,7 +145,7 @@ class Node:
             waits = list(self.outbox.ended_waits)
             self.outbox.ended_waits.clear()
             for wait in waits:
-                self.desk.end_wait(cast(Caller, wait.tag), wait, self.guild.now)
+                self.dispatcher.end_wait(cast(Caller, wait.tag), wait, self.guild.now)
         if self.disk is not None:
             self.opened.log.commit(self.guild.now, self.guild.now)
             self.opened.log.make_durable(self.opened.log.written)

@@ -216,7 +216,7 @@ def test_an_ack_from_another_node_does_not_end_a_job_of_a_strict_tube() -> None:
     engine = guild[0].engine
     tube = engine.create_tube(b"strict", FIFOTTL, guild.now)
     job = engine.put(tube, Draft(b"body"), guild.now)
-    id = guild[0].site.id_of(job)
+    id = guild[0].context.id_of(job)
     assert engine.take(guild[0].client.connection.session, tube, guild.now) is job
     for word in ("ackjob", "fastack"):
         guild[1].ask(word, id)

@@ -178,7 +178,7 @@ def test_a_scan_of_queues_filters_by_import_rate() -> None:
 
     def found(rate: int) -> list:
         query = parse_query([b"qscan", b"importrate", b"%d" % rate], jobs=False)
-        here.site.run_sliced(client, QueueScan(here.engine, here.disque, query), guild.now)
+        here.context.run_sliced(client, QueueScan(here.engine, here.disque, query), guild.now)
         return sorted(client.answer_so_far()[1])
 
     here.ask("addjob", "here", "body", 1000, "replicate", 1)
@@ -276,7 +276,7 @@ def test_jobs_of_a_leaving_node_are_passed_on_to_waiting_consumers() -> None:
     consumers = [guild[2].connect() for _ in range(3)]
     for consumer in consumers:
         consumer.ask("getjob", "from", "q")
-    guild[0].site.leaving = True
+    guild[0].context.leaving = True
     guild[0].cluster.set_leaving(True, guild.now)
     guild.settle()
     added = taken = 0

@@ -200,7 +200,7 @@ def test_a_repeated_handover_is_taken_once() -> None:
 def test_a_handover_keeps_the_delay_of_a_job() -> None:
     guild = NodeCluster(2)
     guild[0].cluster.set_leaving(True, guild.now)
-    guild[0].site.leaving = True
+    guild[0].context.leaving = True
     guild.settle()
     put_once(guild, 0, "delay", 5)
     assert not guild[0].jobs()

@@ -202,7 +202,7 @@ def test_of_simultaneous_claims_the_least_id_wins_and_commands_are_forwarded() -
     guild = NodeCluster(3)
     clients = [node.connect() for node in guild.nodes]
     for node, client in reversed(list(zip(guild.nodes, clients, strict=True))):
-        node.desk.run_all(client, [[b"put", b"mail", b"body"]], 0, guild.now)
+        node.dispatcher.run_all(client, [[b"put", b"mail", b"body"]], 0, guild.now)
     guild.run(100)
     answers = [client.answer_so_far() for client in clients]
     assert answers[0].startswith(b"D-")
@@ -306,7 +306,7 @@ def test_concurrent_claims_never_give_a_tube_two_homes(count: int, steps: list[t
         if what in ("put", "race"):
             # All nodes ask before any message is delivered.
             for each in guild.nodes if what == "race" else [node]:
-                each.desk.run_all(each.connect(), [[b"put", b"mail", b"body"]], 0, guild.now)
+                each.dispatcher.run_all(each.connect(), [[b"put", b"mail", b"body"]], 0, guild.now)
         elif what == "part":
             # Cut exactly one pair of nodes.
             other = guild[(number + 1) % count]

@@ -12,7 +12,7 @@ from .cluster_nodes import Node, NodeCluster
 def leave(guild: NodeCluster, number: int) -> Node:
     node = guild[number]
     node.cluster.set_leaving(True, guild.now)
-    node.site.leaving = True
+    node.context.leaving = True
     guild.settle()
     return node
 
@@ -171,7 +171,7 @@ def test_a_job_that_was_queued_again_is_not_taken_back_from_the_receiver_of_its_
     guild.run(6_000)
     assert guild.queued("q") == [1, 1] and len(guild[0].cluster.handovers.by_job) == 2
     guild[0].cluster.set_leaving(False, guild.now)
-    guild[0].site.leaving = False
+    guild[0].context.leaving = False
     leave(guild, 1)
     guild.run(10_000)
     assert guild.queued("q") == [1, 1]

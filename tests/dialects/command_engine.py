@@ -51,16 +51,16 @@ class CommandEngine:
         self.asked_for = 0  # The room in the log that a command asked for last, in bytes.
         self.slices = 0  # The number of slices that commands continued in.
         ids = IdForms(NODE[:8], b"k" * 32)
-        self.site = CommandContext(self.engine, ids, NODE, lambda job: b"", self._make_room)
-        self.site.continue_sliced = self._start_long
-        self.disque = Disque(self.site)
-        self.native = DeliveryCommands(self.site)
+        self.context = CommandContext(self.engine, ids, NODE, lambda job: b"", self._make_room)
+        self.context.continue_sliced = self._start_long
+        self.disque = Disque(self.context)
+        self.native = DeliveryCommands(self.context)
         self.jobs = JobCommands(self.native)
-        self.tubes = TubeCommands(self.site)
+        self.tubes = TubeCommands(self.context)
         self.long: SlicedCommand | None = None  # The command that runs in slices.
         names = ["addjob", "getjob", "pause", "ackjob", "deljob", "nack", "enqueue", "dequeue"]
         commands = [Command(name, -1, "", WRITE, "", "", getattr(self.disque, name)) for name in names]
-        self.desk = Dispatcher(commands + commands_of(native_rows(cast("Server", self))), lambda: 0)
+        self.dispatcher = Dispatcher(commands + commands_of(native_rows(cast("Server", self))), lambda: 0)
         self.caller = Caller(self.engine.connect(b"token"))
 
     def _make_room(self, length: int) -> None:
@@ -78,7 +78,7 @@ class CommandEngine:
     def ask(self, *words: bytes, caller: Caller | None = None) -> bytes:
         """Return the immediate reply of a command."""
         caller = caller or self.caller
-        self.desk.run_all(caller, [list(words)], 0, self.now)
+        self.dispatcher.run_all(caller, [list(words)], 0, self.now)
         return caller.reply.take()
 
     def call(self, *words: bytes | str | int, caller: Caller | None = None) -> Any:
@@ -90,7 +90,7 @@ class CommandEngine:
         while self.long is not None:
             self.slices += 1
             long, self.long = self.long, None
-            if not self.desk.step(caller, long, self.now):
+            if not self.dispatcher.step(caller, long, self.now):
                 self.long = long
             answer += caller.reply.take()
         return decoded(answer)
@@ -104,7 +104,7 @@ class CommandEngine:
     def serve(self) -> None:
         """Answer the clients whose waits ended."""
         for wait in self.log.ended_waits:
-            self.desk.end_wait(cast(Caller, wait.tag), wait, self.now)
+            self.dispatcher.end_wait(cast(Caller, wait.tag), wait, self.now)
         self.log.ended_waits.clear()
 
     def reply_of(self, caller: Caller) -> Any:

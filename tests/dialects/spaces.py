@@ -59,8 +59,8 @@ class SpaceEngine:
     def __init__(self) -> None:
         self.now = NOW
         self.engine = Engine(1, NOW, Outbox())
-        self.site = CommandContext(self.engine, IdForms(NODE[:8], b"k" * 32), NODE, self._read, lambda length: None)
-        self.spaces = XqueueSpaces(self.site)
+        self.context = CommandContext(self.engine, IdForms(NODE[:8], b"k" * 32), NODE, self._read, lambda length: None)
+        self.spaces = XqueueSpaces(self.context)
         self._count = 0
 
     def _read(self, job: Job) -> bytes:

@@ -44,7 +44,7 @@ def take(method: Method | None, caller: Caller, tube: bytes, *args: object) -> A
 
 @pytest.mark.parametrize("family", ["today", "1.5"])
 def test_a_body_on_disk_is_read_once_when_its_job_is_taken(shop: CommandEngine, family: str) -> None:
-    site = CommandContext(shop.engine, shop.site.ids, NODE, Disk(b"data").read, lambda length: None)
+    site = CommandContext(shop.engine, shop.context.ids, NODE, Disk(b"data").read, lambda length: None)
     tube = shop.engine.create_tube(b"q", FIFO, NOW)
     for _ in range(2):
         job = shop.engine.put(tube, Draft(b"data", body_kind=BODY_TEXT), NOW)

@@ -30,7 +30,7 @@ def test_a_released_job_without_a_ttl_is_shown_without_a_next_event(shop: Comman
     session = shop.caller.connection.session
     shop.engine.take(session, tube, NOW)
     shop.engine.release(session, job, NOW)
-    shop.disque.show(shop.caller, [b"SHOW", shop.site.id_of(job)], NOW)
+    shop.disque.show(shop.caller, [b"SHOW", shop.context.id_of(job)], NOW)
     told = decoded(shop.caller.reply.take().replace(b"$-1\r\n", b"_\r\n"))
     assert dict(zip(told[::2], told[1::2], strict=True))[b"next-awake-within"] is None
 
@@ -40,8 +40,8 @@ def test_a_nack_that_is_refused_is_not_counted(shop: CommandEngine) -> None:
     job = shop.engine.put(tube, Draft(b""), NOW)
     shop.engine.switch(job, BURIED, NOW)
     shop.engine.moves_left = 0
-    assert shop.ask(b"NACK", shop.site.id_of(job)).startswith(b"-NOSPACE ")
+    assert shop.ask(b"NACK", shop.context.id_of(job)).startswith(b"-NOSPACE ")
     assert job.nacks == 0
     shop.engine.moves_left = 1
-    assert shop.ask(b"NACK", shop.site.id_of(job)) == b":1\r\n"
+    assert shop.ask(b"NACK", shop.context.id_of(job)) == b":1\r\n"
     assert job.nacks == 1

@@ -166,7 +166,7 @@ def test_waiting_puts_count_as_used_memory(shop: CommandEngine) -> None:
 
 def test_a_leaving_node_accepts_no_jobs(shop: CommandEngine) -> None:
     shop.call("PUT", "t", "x")
-    shop.site.leaving = True
+    shop.context.leaving = True
     assert shop.call("PUT", "t", "x").startswith("LEAVING ")
     assert shop.call("MPUT", "t", "JOB", "x").startswith("LEAVING ")
     assert len(shop.call("TAKE", "t")) == 1
@@ -249,7 +249,7 @@ def test_a_job_is_found_by_every_form_of_its_id(shop: CommandEngine) -> None:
     for tube in ("t", "a#b", "#", "x" * 30, "y" * 38):
         id = shop.call("PUT", tube, "x")
         number = shop.native.number(shop.caller, id, NOW)
-        for form in (id, shop.site.ids.hex(number), tube.encode() + b"#0"):
+        for form in (id, shop.context.ids.hex(number), tube.encode() + b"#0"):
             assert shop.call("JOB", "PEEK", form)["id"] == id
 
 

@@ -18,7 +18,7 @@ def test_a_long_scan_is_refused_before_it_is_too_long(shop: CommandEngine) -> No
     for _ in range(16):
         shop.engine.put(tube, Draft(body), NOW)
     scan = JobScan(shop.engine, shop.disque, parse_query([b"JSCAN", b"BUSYLOOP", b"REPLY", b"all"], jobs=True))
-    while not shop.desk.step(shop.caller, scan, NOW):
+    while not shop.dispatcher.step(shop.caller, scan, NOW):
         pass
     # The entry that would exceed the limit was not written.
     assert scan.found == SCAN_BYTES_MAX // len(body) - 1
@@ -33,7 +33,7 @@ def test_a_scan_of_everything_ends_however_fast_jobs_come(shop: CommandEngine, w
     scan = JobScan(shop.engine, shop.disque, parse_query([b"JSCAN", b"BUSYLOOP", *words], jobs=True))
     there = 0 if b"acked" in words else 3 * SCAN_SLICE
     for _ in range(40):
-        if shop.desk.step(shop.caller, scan, NOW):
+        if shop.dispatcher.step(shop.caller, scan, NOW):
             break
         for _ in range(2 * SCAN_SLICE):
             shop.engine.put(tube, Draft(b""), NOW)
@@ -50,7 +50,7 @@ def test_a_scan_of_all_queues_ends_however_fast_queues_come(shop: CommandEngine)
             shop.engine.create_tube(b"%d" % made, DISQUE, NOW)
         if scan is None:
             scan = QueueScan(shop.engine, shop.disque, parse_query([b"QSCAN", b"BUSYLOOP"], jobs=False))
-        if shop.desk.step(shop.caller, scan, NOW):
+        if shop.dispatcher.step(shop.caller, scan, NOW):
             break
     assert shop.caller.reply.take().startswith(b"*2\r\n$1\r\n0\r\n*%d\r\n" % (2 * SCAN_SLICE))
 
@@ -62,7 +62,7 @@ def test_collected_pages_of_a_scan_count_as_unsent_reply_bytes(shop: CommandEngi
     words = [b"JSCAN", b"BUSYLOOP", b"REPLY", b"all"]
     scan = JobScan(shop.engine, shop.disque, parse_query(words, jobs=True))
     found = 0
-    while not shop.desk.step(shop.caller, scan, NOW):
+    while not shop.dispatcher.step(shop.caller, scan, NOW):
         if not shop.caller.reply.length:
             assert shop.caller.owed >= scan.found * (PAGE_BYTES_MAX // 2) > found
             found = shop.caller.owed
@@ -75,6 +75,6 @@ def test_a_refused_scan_has_no_unsent_reply_bytes(shop: CommandEngine) -> None:
         shop.engine.put(tube, Draft(bytes(4 * PAGE_BYTES_MAX)), NOW)
     scan = JobScan(shop.engine, shop.disque, parse_query([b"JSCAN", b"BUSYLOOP", b"REPLY", b"all"], jobs=True))
     owed = 0
-    while not shop.desk.step(shop.caller, scan, NOW):
+    while not shop.dispatcher.step(shop.caller, scan, NOW):
         owed = shop.caller.owed
     assert shop.caller.reply.take().startswith(b"-ERR") and owed > 0 and shop.caller.owed == 0

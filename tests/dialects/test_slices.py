@@ -34,7 +34,7 @@ def test_many_jobs_are_done_a_slice_at_a_time(shop: CommandEngine, name: bytes) 
     assert shop.ask(name, *ids) == b""
     assert shop.long is not None
     left = [tube.count_in(s.READY)]
-    while not shop.desk.step(shop.caller, shop.long, NOW):
+    while not shop.dispatcher.step(shop.caller, shop.long, NOW):
         left.append(tube.count_in(s.READY))
     assert left[0] == MANY
     assert max(before - after for before, after in zip(left, [*left[1:], 0], strict=True)) <= SLICE
@@ -51,7 +51,7 @@ def test_many_jobs_are_put_back_a_slice_at_a_time(shop: CommandEngine, name: byt
     shop.ask(name, *ids)
     assert shop.long is not None
     steps = 1
-    while not shop.desk.step(shop.caller, shop.long, NOW):
+    while not shop.dispatcher.step(shop.caller, shop.long, NOW):
         steps += 1
     assert steps >= 2 * MANY // SLICE
     assert shop.caller.reply.take() == b":%d\r\n" % MANY
@@ -62,7 +62,7 @@ def test_a_wrong_id_after_many_correct_ones_prevents_all_changes(shop: CommandEn
     ids = add(shop, MANY)
     shop.ask(b"ACKJOB", *ids, b"no id")
     assert shop.long is not None
-    while not shop.desk.step(shop.caller, shop.long, NOW):
+    while not shop.dispatcher.step(shop.caller, shop.long, NOW):
         pass
     assert shop.caller.reply.take().startswith(b"-BADID ")
     assert shop.engine.jobs.count == MANY
@@ -84,9 +84,9 @@ def test_a_peek_into_many_keys_examines_a_slice_at_a_time(shop: CommandEngine) -
     jobs = shop.engine.put_many(tube, [Draft(b"%d" % number, key=b"%d" % number) for number in range(MANY)], NOW)
     shop.disque.peek_oldest(shop.caller, QUEUE, 2, NOW)
     assert shop.caller.reply.take() == b"" and shop.long is not None
-    while not shop.desk.step(shop.caller, shop.long, NOW):
+    while not shop.dispatcher.step(shop.caller, shop.long, NOW):
         pass
-    shown = [[QUEUE, shop.site.id_of(job), job.body] for job in jobs[:2]]
+    shown = [[QUEUE, shop.context.id_of(job), job.body] for job in jobs[:2]]
     assert decoded(shop.caller.reply.take()) == shown
 
 
@@ -114,11 +114,11 @@ def test_a_listing_of_a_tube_that_is_dropped_meanwhile_has_no_jobs_of_another_tu
     tube = engine.create_tube(QUEUE, policy, NOW)
     engine.put_many(tube, [Draft(b"mine")] * MANY, NOW)
     family, args = (
-        (TubeMethods(shop.site), ["r"])
+        (TubeMethods(shop.context), ["r"])
         if method == b"tasks_by_state"
-        else (SpaceFunctions(shop.site, XqueueSpaces(shop.site)), [])
+        else (SpaceFunctions(shop.context, XqueueSpaces(shop.context)), [])
     )
-    shop.site.continue_sliced = lambda caller, long: drop_and_go_on(shop, tube, long)
+    shop.context.continue_sliced = lambda caller, long: drop_and_go_on(shop, tube, long)
     [rows] = results(shop, family, method, QUEUE, *args)
     assert isinstance(rows, list) and SLICE <= len(rows) < MANY
     assert {row[-1] for row in rows} == {b"mine"}
@@ -144,15 +144,15 @@ def test_a_list_of_a_dropped_tube_shows_nothing_that_went_to_the_one_in_its_plac
     engine.move(shop.caller.connection.session, jobs[SLICE - 1], refuge, NOW)
     drop_and_go_on(shop, tube, long)
     engine.move(shop.caller.connection.session, jobs[SLICE - 1], engine.tube(b"secret"), NOW)
-    while not shop.desk.step(shop.caller, long, NOW):
+    while not shop.dispatcher.step(shop.caller, long, NOW):
         pass
     answer = shop.caller.reply.take()
     assert QUEUE in answer and b"secret" not in answer
 
 
 def test_counts_of_spaces_include_rows_beyond_the_limit_of_a_reply(shop: CommandEngine) -> None:
-    engine, spaces = shop.engine, SpaceFunctions(shop.site, XqueueSpaces(shop.site))
-    shop.site.continue_sliced = None
+    engine, spaces = shop.engine, SpaceFunctions(shop.context, XqueueSpaces(shop.context))
+    shop.context.continue_sliced = None
     tube = engine.create_tube(b"taken", FIFO, NOW)
     for _ in range(BATCH_JOBS_MAX // 10_000 + 1):
         engine.put_many(tube, [Draft(b"")] * 10_000, NOW)

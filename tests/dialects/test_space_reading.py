@@ -31,8 +31,8 @@ class Desk:
 
     def __init__(self, shop: CommandEngine) -> None:
         self.shop = shop
-        self.upgraded = XqueueSpaces(shop.site)
-        self.spaces = SpaceFunctions(shop.site, self.upgraded)
+        self.upgraded = XqueueSpaces(shop.context)
+        self.spaces = SpaceFunctions(shop.context, self.upgraded)
         self.slices = 0
 
     def call(self, path: str, *args: object, caller: Caller | None = None) -> Any:
@@ -199,7 +199,7 @@ def test_a_long_select_finds_each_row_that_stays_once_while_others_change(shop: 
             shop.engine.release(session, job, NOW)
         del leaving[:300]
 
-    shop.site.continue_sliced = change
+    shop.context.continue_sliced = change
     for space, index in (("read", "status"), ("_queue_taken", "task"), ("_queue_taken_2", "task")):
         at = {"read": 0, "_queue_taken": 2, "_queue_taken_2": 1}[space]
         key = ["t"] if space == "read" else [int(tube.number)]
@@ -223,7 +223,7 @@ def test_consumers_that_leave_during_a_select_do_not_hide_others(shop: CommandEn
             shop.engine.disconnect(caller.connection, NOW)
         leaving.clear()
 
-    shop.site.continue_sliced = leave
+    shop.context.continue_sliced = leave
     [rows] = desk.call("_queue_consumers:select")
     stayed = [wait.number for wait in waits[:900] + waits[1_100:]]
     assert [row[1] for row in rows if row[2] == tube.number] == stayed and len(rows) == len(stayed) + 1

@@ -283,9 +283,9 @@ ELSEWHERE = ("CLAIM ", "JOURNAL ", "STAGE", "PUBLISH", "DISCARD", "BGREWRITEAOF"
 def test_every_method_of_the_embedded_queue_has_its_command(shop: CommandEngine, face: type) -> None:
     public = {name for name, _ in inspect.getmembers_static(face) if not name.startswith("_")}
     assert public == set(COMMANDS[face])
-    named = {name.decode().upper() for name in shop.desk.commands}
+    named = {name.decode().upper() for name in shop.dispatcher.commands}
     for family in ("TUBE", "JOB"):
-        words = shop.desk.commands[family.lower().encode()].grammar.split(" | ")
+        words = shop.dispatcher.commands[family.lower().encode()].grammar.split(" | ")
         named |= {f"{family} {word}" for word in words}
     wanted = {command for command in COMMANDS[face].values() if command.isupper()}
     assert {command for command in wanted if not command.startswith(ELSEWHERE)} <= named

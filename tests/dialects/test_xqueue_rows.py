@@ -240,7 +240,7 @@ def test_a_job_of_another_dialect_has_its_id_as_uuid_if_keys_are_text() -> None:
     space = stand.upgrade({"format": [["id", "string"], "status", "x"], "fields": {"status": 2}})
     job = stand.engine.put(stand.space().tube, Draft(b"raw"), stand.now)
     task = space.take()
-    assert task["id"] == str(uuid.UUID(hex=stand.site.ids.hex(job.id).decode()))
+    assert task["id"] == str(uuid.UUID(hex=stand.context.ids.hex(job.id).decode()))
     assert space.ack(task)["x"] == b"raw"
 
 

@@ -753,7 +753,7 @@ def test_a_damaged_job_among_several_is_left_out_even_if_a_waiting_client_gets_i
     jobs[1].body = BodyRef(1, 10, jobs[1].body_length(), 0)
     taken = stand.engine.take_many(space.caller.connection.session, [tube], 3, NOW)
     waits = waiting.take(10)
-    assert len(stand.site.bodies(space.caller, taken, NOW)) == 2 and taken == [jobs[0], jobs[2]]
+    assert len(stand.context.bodies(space.caller, taken, NOW)) == 2 and taken == [jobs[0], jobs[2]]
     assert waits.wait.jobs == [jobs[1]]
     with pytest.raises(DamagedJournal):
         stand.end(waits)

@@ -45,7 +45,7 @@ def tube(disk: MemoryDisk) -> Iterator[AsyncTube]:
 
 
 def log_of(tube: AsyncTube) -> Log:
-    return tube._queue._host.has_journal().log
+    return tube._queue._host.require_journal().log
 
 
 def frames(disk: MemoryDisk) -> list[int]:

@@ -119,8 +119,8 @@ def serve(script: bytes) -> None:
             _turn(loop)
         client.connection_lost(None)
         _turn(loop)
-        assert server.desk.internal_errors == 0
-        assert len(resp_model.answers(wire.sent)) == server.desk.executed
+        assert server.dispatcher.internal_errors == 0
+        assert len(resp_model.answers(wire.sent)) == server.dispatcher.executed
         check(server.turn.engine)
     finally:
         # Restored, because other tests use the logger.
@@ -132,7 +132,7 @@ def serve(script: bytes) -> None:
 def _word(server: Server, word: bytes) -> bytes:
     if b"@" in word:
         jobs, _ = server.turn.engine.scan(0, 1_000)
-        word = word.replace(b"@", server.site.id_of(jobs[-1]) if jobs else b"D-00000000-no-job")
+        word = word.replace(b"@", server.context.id_of(jobs[-1]) if jobs else b"D-00000000-no-job")
     return word.replace(b"~", b" ")
 
 
@@ -271,7 +271,7 @@ def call(script: bytes) -> None:
             _turn(loop)
         client.connection_lost(None)
         _turn(loop)
-        assert server.desk.internal_errors == 0
+        assert server.dispatcher.internal_errors == 0
         assert _answered(wire.sent[128:]) == list(range(sent))
         check(server.turn.engine)
     finally:
@@ -291,7 +291,7 @@ def _argument(server: Server, word: bytes) -> bytes:
             return b"\xc0"
     if b"@" in word:
         jobs, _ = server.turn.engine.scan(0, 1_000)
-        word = word.replace(b"@", server.site.ids.hex(jobs[-1].id) if jobs else b"no-job")
+        word = word.replace(b"@", server.context.ids.hex(jobs[-1].id) if jobs else b"no-job")
     try:
         return pack(json.loads(word))
     except (ValueError, WrongType, RecursionError):

@@ -21,5 +21,5 @@ def wait_for_rest(queue: penstock.Queue) -> None:
 
     Until then it creates, writes and syncs files at moments that a test cannot predict.
     """
-    journal = queue._host.has_journal()
+    journal = queue._host.require_journal()
     wait_for(lambda: journal._maintenance._seen and "ballast" in journal.disk.names(), "maintenance does not rest")

@@ -80,7 +80,7 @@ def can_put(queue: Queue, tube: Tube) -> bool:
     try:
         tube.put("there is room again")
     except NoSpace:
-        queue._host.has_journal()._maintenance.wake()  # Otherwise it would check again after a second.
+        queue._host.require_journal()._maintenance.wake()  # Otherwise it would check again after a second.
         return False
     return True
 
@@ -92,7 +92,7 @@ def test_files_that_maintenance_creates_do_not_count_as_free_space() -> None:
     disk = MemoryDisk(capacity=10 * MEGABYTE)
     with a_queue(disk) as queue:
         wait_for_rest(queue)
-        assert queue._host.has_journal().log.room.free == disk.free()
+        assert queue._host.require_journal().log.room.free == disk.free()
 
 
 @pytest.mark.parametrize("at_once", [True, False], ids=["at once", "one by one"])
@@ -144,7 +144,7 @@ def test_a_lost_reserve_file_is_created_again_from_the_space_of_finished_jobs() 
         for _ in range(3):
             for job in tube.put_many([bytes(10_000)] * 100):
                 job.delete()
-        journal = queue._host.has_journal()
+        journal = queue._host.require_journal()
         wait_for(lambda: journal.log.room.spare is not None, "no next segment was created")
         disk.capacity = sum(map(len, list(disk.files.values()))) - disk.size("ballast") + 64 * 1024
         disk.remove("ballast")
@@ -189,7 +189,7 @@ def test_takes_are_refused_before_the_log_is_full_and_resume_with_space(
         job.ack()
     check(queue._host.engine)
     disk.capacity = None
-    queue._host.has_journal().log.room.refresh_not_before = 0
+    queue._host.require_journal().log.room.refresh_not_before = 0
     wait_for(lambda: can_put(queue, tube), "the free space is not noticed")
     assert len(tube.take_many(3_000)) == 2_501
 
@@ -273,7 +273,7 @@ def test_timers_wait_for_disk_space(filled: tuple[MemoryDisk, Queue, Tube]) -> N
     for job in held:
         job.ack()
     disk.capacity = None
-    host.has_journal().log.room.refresh_not_before = 0
+    host.require_journal().log.room.refresh_not_before = 0
     wait_for(lambda: can_put(queue, tube) and not tube.stats()["delayed"], "what was due has not happened")
 
 
@@ -303,7 +303,7 @@ def test_history_is_kept_if_files_cannot_be_created_for_other_reasons_than_space
     """Without file descriptors, no next segment and no reserve file can be created. Deleting history is no help."""
     disk = MemoryDisk()
     with a_queue(disk) as queue:
-        tube, log = queue.tube("t"), queue._host.has_journal().log
+        tube, log = queue.tube("t"), queue._host.require_journal().log
         for _ in range(3):
             tube.put(bytes(log.room.segment_bytes // 2))
             taken = tube.take()
@@ -323,7 +323,7 @@ def test_history_is_kept_if_files_cannot_be_created_for_other_reasons_than_space
             with log.room.lock:
                 log._remove_spare()
             history = set(disk.names())
-            maintenance = queue._host.has_journal()._maintenance
+            maintenance = queue._host.require_journal()._maintenance
             # It tries to create each of the two, and again, in every turn.
             wait_for(lambda: maintenance.wake() or len(refused) > 8, "no file was created")
         wait_for(lambda: maintenance.wake() or log.room.spare is not None, "no next segment was created")
@@ -334,7 +334,7 @@ def test_a_full_disk_is_logged_once_when_it_begins_and_once_when_it_ends(caplog:
     caplog.set_level(logging.INFO)
     disk = MemoryDisk(capacity=10 * MEGABYTE)
     with a_queue(disk) as queue:
-        tube, maintenance = queue.tube("t"), queue._host.has_journal()._maintenance
+        tube, maintenance = queue.tube("t"), queue._host.require_journal()._maintenance
         fill(tube)
         wait_for(lambda: maintenance.wake() or bool(caplog.messages), "the full disk was not logged")
         disk.capacity = 100 * MEGABYTE

@@ -211,7 +211,7 @@ def wait_for_maintenance(queue: penstock.Queue) -> None:
     """Wait until maintenance has no reference to the queue, because it keeps one while it works."""
     queue.checkpoint()
     end = time.monotonic() + 10
-    while queue._host.has_journal()._maintenance._seen == 0 or sys.getrefcount(queue._host.journal) > 2:
+    while queue._host.require_journal()._maintenance._seen == 0 or sys.getrefcount(queue._host.journal) > 2:
         assert time.monotonic() < end
         time.sleep(0.001)
 
@@ -262,7 +262,7 @@ def test_a_name_is_durable_when_the_call_returns(tmp_path: Path, monkeypatch: py
 
 def test_filling_a_segment_keeps_its_size_and_content(tmp_path: Path) -> None:
     with penstock.open(tmp_path, fsync="never") as queue:
-        log = queue._host.has_journal().log
+        log = queue._host.require_journal().log
         log.prepare()
         log.fill()
         path = tmp_path / "segment-0000000002.log"

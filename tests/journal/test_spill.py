@@ -511,7 +511,7 @@ def test_a_move_that_is_refused_because_its_body_cannot_be_read_has_changed_noth
 
 def damage(queue: penstock.Queue, number: int) -> None:
     """Change a byte of a body that is on disk only."""
-    journal = queue._host.has_journal()
+    journal = queue._host.require_journal()
     (ref,) = [
         job.body
         for job in queue._host.engine.jobs.scan(0, 100_000)
@@ -548,7 +548,7 @@ def test_a_damaged_body_is_not_copied_into_a_snapshot_as_if_it_were_good(tmp_pat
         damage(queue, 499)
         with pytest.raises(DamagedJournal):
             queue.checkpoint()
-        assert snapshot_names(queue._host.has_journal().disk) == []
+        assert snapshot_names(queue._host.require_journal().disk) == []
 
 
 def before_reading(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:

@@ -164,18 +164,23 @@ class FakeNode:
         else:
             self.engine, self.id, key = Engine(1, self.clock.ms, Outbox()), id or 40 * b"a", 32 * b"k"
         self.ids = IdForms(self.id[:8], key)
-        self.site = CommandContext(self.engine, self.ids, self.id, self.engine.outbox.body_of, self.make_room)
-        disque = Disque(self.site)
-        self.native, self.tubes = DeliveryCommands(self.site), TubeCommands(self.site)
+        self.context = CommandContext(self.engine, self.ids, self.id, self.engine.outbox.body_of, self.make_room)
+        disque = Disque(self.context)
+        self.native, self.tubes = DeliveryCommands(self.context), TubeCommands(self.context)
         self.jobs = JobCommands(self.native)
         commands = [Command(name, -1, "w", WRITE, "", "", getattr(disque, name)) for name in DISQUE]
-        self.desk = Dispatcher([*commands, *commands_of(native_rows(cast("Server", self)))], lambda: self.ns)
+        self.dispatcher = Dispatcher([*commands, *commands_of(native_rows(cast("Server", self)))], lambda: self.ns)
         self.calls = CallDispatcher(
-            self.desk, {b"queue": QueueFunctions(self.site)}, TubeMethods(self.site), FunctionFamily(), _none, _none
+            self.dispatcher,
+            {b"queue": QueueFunctions(self.context)},
+            TubeMethods(self.context),
+            FunctionFamily(),
+            _none,
+            _none,
         )
-        self.turn = Turn(self.engine, NodeClock(self.clock), self.driver, self.desk)
+        self.turn = Turn(self.engine, NodeClock(self.clock), self.driver, self.dispatcher)
         self.turn.log = self.log
-        self.site.continue_sliced = self.turn.start_long
+        self.context.continue_sliced = self.turn.start_long
         self.connections = 0
         self.main = self.connect()
 
@@ -217,7 +222,7 @@ class FakeNode:
     def inbox(self, protocol: int) -> Inbox:
         """Return a new inbox for a protocol."""
         if protocol in (m.RESP_2, m.RESP_3):
-            return RespInbox(RespParser(BULK_BYTES_MAX, BULK_BYTES_MAX), self.desk)
+            return RespInbox(RespParser(BULK_BYTES_MAX, BULK_BYTES_MAX), self.dispatcher)
         return CallInbox(IprotoParser(BULK_BYTES_MAX, BULK_BYTES_MAX), self.calls, WAITS_MAX)
 
     # The driver

@@ -78,11 +78,11 @@ class LinkedNode(FakeNode):
         self.cluster = Cluster(self.engine, self.ids, self.members, mail, number + 7, body_of, self.make_room)
         self.links = MemoryLinks(nodes, self)
         self.admission = OpenAdmission(self)
-        self.site.cluster = self.turn.cluster = self.cluster
+        self.context.cluster = self.turn.cluster = self.cluster
         self.turn.links = self.links
         self.guests = ForwardedClients(self.turn, self.cluster, TunnelLinks(self.turn, self.cluster), self.admission)
-        self.forwarding = Forwarding(self.turn, self.site, self.cluster, self.guests)
-        self.turn.remote = self.desk.remote = self.site.remote = self.forwarding
+        self.forwarding = Forwarding(self.turn, self.context, self.cluster, self.guests)
+        self.turn.remote = self.dispatcher.remote = self.context.remote = self.forwarding
 
 
 class LinkedNodes:

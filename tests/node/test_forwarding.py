@@ -383,7 +383,7 @@ def test_a_crowded_link_delays_commands_until_it_has_room(nodes: LinkedNodes) ->
     nodes.settle()
     assert nodes[1].engine.jobs.count == 0
     nodes[0].links.crowded = False
-    nodes[0].forwarding.has_room(nodes[1].id)
+    nodes[0].forwarding.send_waiting(nodes[1].id)
     nodes.settle()
     assert len(client.replies()) == 1 and set(calls.results()) == {1}
 
@@ -397,7 +397,7 @@ def test_an_iproto_client_is_not_served_while_its_tunnel_is_full(nodes: LinkedNo
     nodes.settle()
     assert calls.busy and calls.remote_count < 4
     nodes[0].links.crowded = False
-    nodes[0].forwarding.has_room(nodes[1].id)
+    nodes[0].forwarding.send_waiting(nodes[1].id)
     nodes.settle()
     assert set(calls.results()) == {0, 1, 2, 3, 9} and not calls.busy
 

@@ -76,7 +76,7 @@ def start(node: FakeNode, client: FakeClient, long: SlicedCommand) -> None:
         assert isinstance(caller, FakeClient)
         node.turn.start_long(caller, long)
 
-    node.desk.add(Command("long", -1, "", WRITE, "", "", run), b"long")
+    node.dispatcher.add(Command("long", -1, "", WRITE, "", "", run), b"long")
     client.feed("long")
     node.end()
 
@@ -190,7 +190,7 @@ def test_a_client_that_leaves_while_it_does_not_read_drops_its_long_command(node
 
 
 def test_the_error_of_a_slice_is_the_reply_and_closes_the_client(node: FakeNode) -> None:
-    node.desk.hooks = hooks = RecordedErrors()
+    node.dispatcher.hooks = hooks = RecordedErrors()
     start(node, node.main, Slices(node, 2, ValueError("a defect")))
     node.settle()
     assert node.main.replies()[0].startswith("ERR internal error") and node.main.is_shut
@@ -249,7 +249,7 @@ def test_a_suspended_command_is_cancelled_when_its_client_leaves(node: FakeNode)
     assert client.sent == []
 
 
-@pytest.mark.parametrize("how", ["end_input", "has_left", "end_waits"])
+@pytest.mark.parametrize("how", ["end_input", "stopped_sending", "end_waits"])
 def test_a_suspended_command_stops_waiting_when_its_client_sends_no_more(node: FakeNode, how: str) -> None:
     parked = suspended(node, node.main)
     getattr(node.turn, how)(node.main)

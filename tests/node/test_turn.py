@@ -602,7 +602,7 @@ def test_has_left_ends_waits_without_closing_the_connection(node: FakeNode) -> N
     consumer.feed("put", "t", "a")
     node.settle()
     assert node.engine.jobs.count == 0
-    node.turn.has_left(consumer)
+    node.turn.stopped_sending(consumer)
     node.settle()
     assert node.engine.jobs.count == 1 and not consumer.is_shut
 

@@ -34,7 +34,7 @@ def test_a_failed_task_is_reported_and_run_again(tmp_path: Path, caplog: pytest.
                 task = asyncio.ensure_future(chores.every(server, 0, chore, 0))
                 await asyncio.wait_for(done.wait(), PATIENCE_S)
             task.cancel()
-            assert server.desk.internal_errors == 2
+            assert server.dispatcher.internal_errors == 2
             told = [str(record.exc_info[1]) for record in caplog.records if record.exc_info]
             assert told == ["'nor is this'", "by what is not there"]
 
@@ -82,7 +82,7 @@ def test_a_task_with_more_to_do_runs_again_after_other_clients(tmp_path: Path, m
             more = [None, False, True, True]
             with pytest.raises(IndexError):
                 # The error is checked elsewhere.
-                server.desk.hooks = DispatchHooks()
+                server.dispatcher.hooks = DispatchHooks()
                 await chores.every(server, 60.0, more.pop)
             assert slept == [60.0, 0, 0, 60.0, 60.0]
 

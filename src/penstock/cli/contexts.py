@@ -56,18 +56,18 @@ class Contexts:
 
     @classmethod
     def load(cls) -> Contexts:
-        told = read_private(cls.path())
-        if told is None:
+        stored = read_private(cls.path())
+        if stored is None:
             return cls()
         try:
-            urls = {str(name): str(url) for name, url in told["contexts"].items()}
-            return cls(urls, told.get("selected"), told.get("previous"))
+            urls = {str(name): str(url) for name, url in stored["contexts"].items()}
+            return cls(urls, stored.get("selected"), stored.get("previous"))
         except (KeyError, TypeError, AttributeError):
             fail(f'{cls.path()} is damaged: it has no "contexts"; repair it or remove it')
 
     def save(self) -> None:
-        told = {"contexts": self.urls, "selected": self.selected, "previous": self.previous}
-        write_private(self.path(), told)
+        stored = {"contexts": self.urls, "selected": self.selected, "previous": self.previous}
+        write_private(self.path(), stored)
 
     def url_of(self, name: str) -> str:
         """Return the URL of a context. Exit if there is no such context."""

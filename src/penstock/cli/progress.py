@@ -59,9 +59,9 @@ def stages_bar() -> Iterator[Callable[[str, int, int], None]]:
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         tasks: dict[str, TaskID] = {}
 
-        def told(stage: str, done: int, total: int) -> None:
+        def update(stage: str, done: int, total: int) -> None:
             if stage not in tasks:
                 tasks[stage] = progress.add_task(stage, total=None)
             progress.update(tasks[stage], completed=done, total=total or None)
 
-        yield told
+        yield update

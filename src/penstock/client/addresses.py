@@ -48,14 +48,14 @@ class Addresses:
         turned = known[at:] + known[:at]
         return sorted(turned, key=lambda each: each in self._left)
 
-    def learn(self, told: object) -> None:
+    def learn(self, reply: object) -> None:
         """Store the addresses in a reply to HELLO: a version, a node id, and all nodes with address and priority."""
-        if not self._learns or not isinstance(told, list):
+        if not self._learns or not isinstance(reply, list):
             return
         nodes: list[tuple[int, Address]] = []
         self._by_node = {}
-        self._here = _prefix(told[1]) if len(told) > 1 else ""
-        for each in told[2 : 2 + _NODES_MAX]:
+        self._here = _prefix(reply[1]) if len(reply) > 1 else ""
+        for each in reply[2 : 2 + _NODES_MAX]:
             node = self._node(each)
             if node is not None:
                 nodes.append(node)
@@ -65,11 +65,11 @@ class Addresses:
         ranked = sorted((node for node in nodes if node[0] < _UNWANTED), key=lambda node: node[0])
         self._learned = [address for _, address in ranked if address not in self._named]
 
-    def _node(self, told: object) -> tuple[int, Address] | None:
+    def _node(self, entry: object) -> tuple[int, Address] | None:
         """Return the priority and the address of a reported node; None if they are malformed or not allowed."""
-        if not isinstance(told, list) or len(told) != 4 or not all(isinstance(each, bytes) for each in told):
+        if not isinstance(entry, list) or len(entry) != 4 or not all(isinstance(each, bytes) for each in entry):
             return None
-        _, host, port, priority = (each.decode("latin-1") for each in told)
+        _, host, port, priority = (each.decode("latin-1") for each in entry)
         if not (_HOST.fullmatch(host) and _NUMBER.fullmatch(port) and _NUMBER.fullmatch(priority)):
             return None
         if not 1 <= int(port) <= 65_535 or not self._may_go_to(host):

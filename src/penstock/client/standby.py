@@ -230,15 +230,15 @@ class Standby:
 
 def _files(answer: Reply) -> Files:
     try:
-        told = {name.decode(): value for name, value in answer.items()}
+        fields = {name.decode(): value for name, value in answer.items()}
         who = Identity(
-            told["node"].decode(),
-            bytes.fromhex(told["key"].decode()),
-            node_epoch=told["node_epoch"],
-            log=told["log"].decode(),
+            fields["node"].decode(),
+            bytes.fromhex(fields["key"].decode()),
+            node_epoch=fields["node_epoch"],
+            log=fields["log"].decode(),
             standby=True,
         )
-        files = [NodeFile(name.decode(), size, bool(bodies)) for name, size, bodies in told["files"]]
-        return Files(who, told["durable"] + 1, told["written"] + 1, files)
+        files = [NodeFile(name.decode(), size, bool(bodies)) for name, size, bodies in fields["files"]]
+        return Files(who, fields["durable"] + 1, fields["written"] + 1, files)
     except (AttributeError, KeyError, TypeError, ValueError):
         raise CommandError("the reply to JOURNAL FILES is malformed; check the version of the node") from None

@@ -194,14 +194,14 @@ class Federation:
             want = LocalDemand(queue, now)
             self.local_demands[queue] = want
             if tube is None:
-                self._is_bare(queue)
+                self._add_bare(queue)
         is_polled = want.all_tries > 0 and now - want.used <= _POLLED_MS
         if is_polled or (tube is not None and tube.take_line.length > 0):
             patience_ms = NEVER
         want.used = now
         self._ask(want, patience_ms, now)
 
-    def _is_bare(self, queue: bytes) -> None:
+    def _add_bare(self, queue: bytes) -> None:
         """Record that the queue of a new demand does not exist on this node, and count the memory of the demand.
 
         If such demands use too much memory, drop the oldest ones.
@@ -213,11 +213,11 @@ class Federation:
             for oldest in list(islice(self._bare, 1 + len(self._bare) // _OLDEST)):
                 if oldest in self._place.engine.tubes:
                     # The queue was created since, and a client may wait for it.
-                    self._is_bare_no_more(oldest)
+                    self._remove_bare(oldest)
                 else:
                     self._forget(self.local_demands[oldest])
 
-    def _is_bare_no_more(self, queue: bytes) -> None:
+    def _remove_bare(self, queue: bytes) -> None:
         del self._bare[queue]
         self.wants_bytes -= len(queue) + _NAMED_BYTES
 
@@ -225,7 +225,7 @@ class Federation:
         self._place.deadlines.clear(want)
         del self.local_demands[want.queue]
         if want.queue in self._bare:
-            self._is_bare_no_more(want.queue)
+            self._remove_bare(want.queue)
 
     def emptied(self, queue: bytes, now: i64) -> None:
         """Send NEEDJOBS immediately, because the last job of a queue was taken.
@@ -313,7 +313,7 @@ class Federation:
             if tube is not None and not tube.paused_in:
                 job = take_in(place, image, tube, NEVER, UNWARNED, now)
                 if job is not None:
-                    self._requeue.was_given(job, now)
+                    self._requeue.record_given(job, now)
                     return True
         # The sender has a copy that it can queue.
         place.outbox.send(sender, JobMessage(ENQUEUE, image.id))
@@ -329,7 +329,7 @@ class Federation:
         """Record that a queue which other nodes ask for has a ready job. `serve` sends it at the end of the turn."""
         self.offered[tube.name] = None
 
-    def can_take(self, node: bytes) -> None:
+    def offer_to(self, node: bytes) -> None:
         """Let `serve` answer the earlier NEEDJOBS of a node, because jobs can be sent to the node now."""
         for queue, wishes in self.peer_demands.items():
             if node in wishes.by_node:

@@ -563,18 +563,18 @@ class Members:
 
         Failing nodes come first, because a node is declared failed only after a majority has reported it.
         """
-        told = []
+        reported = []
         fine = []
         for peer in self.peers.values():
             if peer is listener or peer.flags & (HANDSHAKE | NOADDR):
                 continue
             if peer.is_failing():
-                told.append(peer)
+                reported.append(peer)
             else:
                 fine.append(peer)
         most = max(RUMOURS_MIN, len(self.peers) // 10)
-        told = self._sample(told, most)
-        return [peer.rumour() for peer in told + self._sample(fine, most - len(told))]
+        reported = self._sample(reported, most)
+        return [peer.rumour() for peer in reported + self._sample(fine, most - len(reported))]
 
     def _sample(self, peers: list[Peer], most: i64) -> list[Peer]:
         size: i64 = len(peers)

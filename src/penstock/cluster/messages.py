@@ -343,11 +343,11 @@ class ElectionMessage(Message):
 class Credentials(Message):
     """TUNNEL: the credentials of the client whose commands the tunnel carries."""
 
-    def __init__(self, kind: i64, number: i64, epoch: i64, door: i64) -> None:
+    def __init__(self, kind: i64, number: i64, epoch: i64, protocol: i64) -> None:
         super().__init__(kind)
         self.number = number  # Chosen by the sender.
         self.epoch = epoch  # The epoch of the receiver. A process of another epoch must not accept the tunnel.
-        self.protocol = door
+        self.protocol = protocol
         self.user = b""
         self.groups: i64 = 0
         self.tubes: list[bytes] = []  # Patterns of the tubes that the client may use. Empty: all tubes.

@@ -205,7 +205,7 @@ class Cluster(ReplicationHooks):
             greeted = self.members.has_greeted(sender)
             self.members.receive(sender, message, now)
             if not greeted and self.members.has_greeted(sender):
-                self.federation.can_take(sender)
+                self.federation.offer_to(sender)
             return
         if isinstance(message, (HomesMessage, ElectionMessage)) and sender in self.members.peers:
             # This includes nodes that are still being met, because these messages are not sent again when they become

@@ -22,13 +22,13 @@ class PeerOutbox:
         """Queue a message for a node. Delivery is not guaranteed."""
         kind: i64 = message.kind
         self.sent[kind] = self.sent[kind] + 1
-        letters = self.by_peer.get(node)
-        if letters is None:
+        messages = self.by_peer.get(node)
+        if messages is None:
             self.by_peer[node] = [message]
         else:
-            letters.append(message)
+            messages.append(message)
 
     def take(self) -> dict[bytes, list[Message]]:
         """Return the queued messages by node, and clear the queue."""
-        letters, self.by_peer = self.by_peer, {}
-        return letters
+        messages, self.by_peer = self.by_peer, {}
+        return messages

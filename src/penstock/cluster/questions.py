@@ -68,13 +68,13 @@ class QuestionWait(PeerWait):
         self.jobs = []
         self.where = b""
 
-    def add_answer(self, told: Answer) -> None:
+    def add_answer(self, answer: Answer) -> None:
         self.answers += 1
-        while len(self.figures) < len(told.figures):
+        while len(self.figures) < len(answer.figures):
             self.figures.append(0)
-        for at in range(len(told.figures)):
-            self.figures[at] += told.figures[at]
-        self.jobs.extend(told.jobs)
+        for at in range(len(answer.figures)):
+            self.figures[at] += answer.figures[at]
+        self.jobs.extend(answer.jobs)
 
 
 class Questions:
@@ -145,13 +145,13 @@ class Questions:
     def receive_ask(self, sender: bytes, question: Question, now: i64) -> None:
         self._place.outbox.send(sender, self._answer(question, now))
 
-    def receive_answer(self, sender: bytes, told: Answer) -> None:
+    def receive_answer(self, sender: bytes, answer: Answer) -> None:
         """Process TOLD: add the answer of another node to the question that it belongs to."""
-        wait = self._open.get(told.number)
+        wait = self._open.get(answer.number)
         if wait is None or sender not in wait.asked:
             return
         wait.asked.remove(sender)
-        wait.add_answer(told)
+        wait.add_answer(answer)
         if wait.about in (CONSUMER, STAGE) and wait.figures[0]:
             wait.where = sender
         if not wait.asked or wait.where:
@@ -159,30 +159,30 @@ class Questions:
 
     def _answer(self, question: Question, now: i64) -> Answer:
         engine = self._place.engine
-        told = Answer(TOLD, question.number, [], [])
+        answer = Answer(TOLD, question.number, [], [])
         if question.about in (CONSUMER, STAGE):
             is_stage = question.about == STAGE
             is_there = question.queue in engine.stages.by_name if is_stage else question.queue in engine.consumers
-            told.figures = [1 if is_there else 0]
-            return told
+            answer.figures = [1 if is_there else 0]
+            return answer
         tube = engine.tubes.get(question.queue)
         if question.about == NEXT_JOBS:
-            self._answer_next(tube, question, told, now)
-            return told
+            self._answer_next(tube, question, answer, now)
+            return answer
         if tube is None:
-            return told
+            return answer
         if question.about == LENGTHS:
-            told.figures = _lengths(tube)
+            answer.figures = _lengths(tube)
         elif question.about == EMPTY:
-            told.figures = [self._empty(tube, now), tube.total()]
+            answer.figures = [self._empty(tube, now), tube.total()]
         else:
-            told.jobs = self._some(tube, question, now)
-        return told
+            answer.jobs = self._some(tube, question, now)
+        return answer
 
-    def _answer_next(self, tube: Tube | None, question: Question, told: Answer, now: i64) -> None:
+    def _answer_next(self, tube: Tube | None, question: Question, answer: Answer, now: i64) -> None:
         place = self._place
         if tube is None and question.queue:
-            told.figures = [0]
+            answer.figures = [0]
             return
         count = max(1, min(question.count, SCANNED_MAX))
         states = question.states
@@ -193,8 +193,8 @@ class Questions:
             image = outline_of(place, job, now)
             if is_mere_copy(job):
                 image.state = MERE_COPY
-            told.jobs.append(image)
-        told.figures = [cursor]
+            answer.jobs.append(image)
+        answer.figures = [cursor]
 
     def _some(self, tube: Tube, question: Question, now: i64) -> list[JobImage]:
         images: list[JobImage] = []

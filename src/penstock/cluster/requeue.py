@@ -102,7 +102,7 @@ class Requeue:
                 postpone(self._place.engine, job, job.wake - warning_ms(job))
                 move(copy, TIMER_SET)
 
-    def was_given(self, job: Job, now: i64) -> None:
+    def record_given(self, job: Job, now: i64) -> None:
         """Record that another node sent a job to this one and that the retry time on the sender starts now."""
         copy = job.copy()
         if copy is not None and len(copy.holders) == 2:

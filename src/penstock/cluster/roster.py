@@ -175,15 +175,15 @@ def _peer(words: list[str]) -> Peer:
     port, _, bus_port = ports.partition("@")
     flags: i64 = 0
     epoch: i64 = 0
-    told = words[2].split(",")
-    for word in told:
+    flag_words = words[2].split(",")
+    for word in flag_words:
         flags |= _FLAGS.get(word, 0) & ~NODE_CONDITION
         if word.startswith(_EPOCH):
             epoch = int(word[len(_EPOCH) :])
     number = int(port)
     nodes = int(bus_port) if bus_port else number + BUS_OFFSET
     peer = Peer(_id(words[0]), host, number, nodes, flags, 0, epoch)
-    peer.invited = _INVITED in told
+    peer.invited = _INVITED in flag_words
     return peer
 
 

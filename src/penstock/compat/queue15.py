@@ -166,8 +166,8 @@ class _InProcess:
     def __init__(self, over: EmbeddedQueue, pri_is_offset: bool) -> None:
         host = over._host
         self._over = over
-        site = CommandContext(host.engine, host.ids, host.node.encode(), host.body_of, host.make_room_now)
-        self._dialect = queue15_functions.Queue15Functions(site)
+        context = CommandContext(host.engine, host.ids, host.node.encode(), host.body_of, host.make_room_now)
+        self._dialect = queue15_functions.Queue15Functions(context)
         self._dialect.pri_is_offset = pri_is_offset
         self._functions = self._dialect.functions()
 

@@ -84,8 +84,8 @@ def _spaces_of(host: Host) -> XqueueSpaces:
     known = _spaces.get(host)
     if known is None:
         weak = _WeakHost(host)
-        site = CommandContext(host.engine, host.ids, host.node.encode(), weak.body_of, weak.make_room)
-        known = _spaces[host] = XqueueSpaces(site)
+        context = CommandContext(host.engine, host.ids, host.node.encode(), weak.body_of, weak.make_room)
+        known = _spaces[host] = XqueueSpaces(context)
     return known
 
 
@@ -325,8 +325,8 @@ class Space:
 
         The result also has the number of transitions between each two statuses since the start.
         """
-        told: dict[str, Any] = _one(self._call("stats", pretty))
-        return told
+        stats: dict[str, Any] = _one(self._call("stats", pretty))
+        return stats
 
     def queue_stats(self) -> dict[str, Any]:
         """Return the same as `stats`. xqueue has both names."""

@@ -84,11 +84,11 @@ class Disque:
     _getjob_replies: list[WaitReply]  # Answer a GETJOB that waited, by the additional fields that it asked for.
     _addjob_reply: WaitReply  # Answers an ADDJOB that waited for copies.
 
-    def __init__(self, site: CommandContext) -> None:
-        self.context = site
-        self._engine = site.engine
+    def __init__(self, context: CommandContext) -> None:
+        self.context = context
+        self._engine = context.engine
         self._getjob_replies = [_GetjobReply(self, fields) for fields in range(4)]
-        self._addjob_reply = _AddjobReply(site)
+        self._addjob_reply = _AddjobReply(context)
 
     # Adding
 
@@ -667,8 +667,8 @@ class _GetjobReply(WaitReply):
 class _AddjobReply(WaitReply):
     """Writes the reply of an ADDJOB that waited for copies on other nodes."""
 
-    def __init__(self, site: CommandContext) -> None:
-        self._context = site
+    def __init__(self, context: CommandContext) -> None:
+        self._context = context
 
     def write(self, caller: Caller, wait: Waiting, now: i64) -> None:
         """Reply with the id of the job, or with NOREPL if too few nodes have a copy."""

@@ -635,7 +635,7 @@ class Host:
         assert self.journal is not None
         return self.journal.fetch(job)
 
-    def has_journal(self) -> Journal:
+    def require_journal(self) -> Journal:
         """Return the journal. Raise NoJournal if the queue is only in memory."""
         if self.journal is None:
             raise NoJournal()

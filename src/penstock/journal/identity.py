@@ -45,8 +45,8 @@ class Identity:
         return self.log or self.node
 
     def write(self, disk: Disk) -> None:
-        told = {**asdict(self), "key": self.key.hex()}
-        disk.replace(NODE_FILE, json.dumps(told).encode())
+        fields = {**asdict(self), "key": self.key.hex()}
+        disk.replace(NODE_FILE, json.dumps(fields).encode())
 
 
 _FIELDS: Final = {each.name for each in fields(Identity)}
@@ -139,9 +139,9 @@ def identity(disk: ReadableDisk) -> Identity:
             )
         raise NoJournal("this directory contains no queue")
     try:
-        told = json.loads(disk.read(NODE_FILE))
-        known = {name: value for name, value in told.items() if name in _FIELDS}
-        found = Identity(**known | {"key": bytes.fromhex(told["key"])})
+        fields = json.loads(disk.read(NODE_FILE))
+        known = {name: value for name, value in fields.items() if name in _FIELDS}
+        found = Identity(**known | {"key": bytes.fromhex(fields["key"])})
         sizes = len(found.node), len(bytes.fromhex(found.node)), len(found.key)
         numbers = found.epoch, found.node_epoch, found.superseded
         if sizes == (2 * _NODE_BYTES, _NODE_BYTES, _KEY_BYTES) and min(numbers) >= 0 and isinstance(found.log, str):

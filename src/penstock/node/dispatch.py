@@ -148,7 +148,7 @@ class DispatchHooks:
     def command_runs(self, caller: Caller, args: list[bytes]) -> None:
         """Send a command that is about to run to the clients that use MONITOR."""
 
-    def was_slow(self, caller: Caller, args: list[bytes], ns: i64) -> None:
+    def record_slow(self, caller: Caller, args: list[bytes], ns: i64) -> None:
         """Record a slow command, which took `ns` nanoseconds."""
 
     def failed(self, error: Exception) -> None:
@@ -165,7 +165,7 @@ class Dispatcher:
 
     commands: dict[bytes, Command]  # By their names in lower case.
     clock_ns: Callable[[], int]  # Any monotonic clock; measures the time that commands take.
-    slow_ns: i64  # Commands that take at least this long are passed to `hooks.was_slow`. Negative: none.
+    slow_ns: i64  # Commands that take at least this long are passed to `hooks.record_slow`. Negative: none.
     body_bytes_max: i64  # The limit in the refusal of an oversized request; the parsers and the engine enforce it.
     is_monitored: bool  # A client runs MONITOR.
     executed: i64
@@ -237,7 +237,7 @@ class Dispatcher:
                 command.calls += 1
                 command.ns += ended - began
                 if self.slow_ns >= 0 and ended - began >= self.slow_ns:
-                    self.hooks.was_slow(caller, args, ended - began)
+                    self.hooks.record_slow(caller, args, ended - began)
                 began = ended
             else:
                 self._refuse_unknown(caller, name)
@@ -382,8 +382,8 @@ class _RerunCommand(WaitReply):
     _command: Command
     _args: list[bytes]
 
-    def __init__(self, desk: Dispatcher, command: Command, args: list[bytes]) -> None:
-        self._dispatcher = desk
+    def __init__(self, dispatcher: Dispatcher, command: Command, args: list[bytes]) -> None:
+        self._dispatcher = dispatcher
         self._command = command
         self._args = args
 

@@ -179,7 +179,7 @@ class ForwardedClients:
         elif message.kind == m.FORWARD:
             self._end_tunnel(sender, message.number, b"")
 
-    def has_room(self, node: bytes) -> None:
+    def send_waiting(self, node: bytes) -> None:
         """Send more waiting bytes to a node, because the link to it has room again."""
         for client in [each for each in self._clients.values() if each.node == node]:
             client.flow()

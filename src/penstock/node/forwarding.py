@@ -63,7 +63,7 @@ class Tunnel:
         """Handle a message from the other end of the tunnel."""
         if message.kind == m.TUNNELREAD:
             self._out.confirmed(message.argument)
-            self.was_read()
+            self.after_read()
         elif message.kind == m.FORWARDED:
             self.answered(message.data, bool(message.argument))
             if self.client.is_unread:
@@ -73,9 +73,9 @@ class Tunnel:
     def flow(self) -> None:
         """Send more of the waiting bytes, because the link has room again."""
         self._out.flow()
-        self.was_read()
+        self.after_read()
 
-    def was_read(self) -> None:
+    def after_read(self) -> None:
         """Called when the other end has read bytes, so that more fit in the window."""
 
     def answered(self, data: bytes, ends: bool) -> None:
@@ -139,7 +139,7 @@ class CallTunnel(Tunnel):
         if self.is_full():
             self._blocks = self.client.busy = True
 
-    def was_read(self) -> None:
+    def after_read(self) -> None:
         """Run the client's next calls, if they had to wait because the tunnel was full."""
         if self._blocks and not self.is_full():
             self._blocks = self.client.busy = False
@@ -431,12 +431,12 @@ class Forwarding(RemoteCommands):
         else:
             tunnel.receive(message)
 
-    def has_room(self, node: bytes) -> None:
+    def send_waiting(self, node: bytes) -> None:
         """Send more waiting bytes to a node, because the link to it has room again."""
         self.turn.begin()
         for tunnel in [each for each in self._tunnels.values() if each.node == node]:
             tunnel.flow()
-        self.guests.has_room(node)
+        self.guests.send_waiting(node)
 
     def link_lost(self, node: bytes) -> None:
         """End all tunnels to and from a node, because a link was lost and messages may be lost with it."""

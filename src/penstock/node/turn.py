@@ -292,10 +292,10 @@ class Turn:
     def end_input(self, client: Client) -> None:
         """Run all commands of a client that has closed its sending side, and end its waits immediately."""
         client.has_eof = True
-        self.has_left(client)
+        self.stopped_sending(client)
         self.run(client)
 
-    def has_left(self, client: Client) -> None:
+    def stopped_sending(self, client: Client) -> None:
         """End the waits of a client that sends no more, so that the rest of its commands can run."""
         client.sends_no_more = True
         self.end_waits(client)

@@ -79,15 +79,15 @@ class Verdict:
 
 
 def audit(
-    spark: SparkSession, lake: Lake, source: Source | None = None, told: ProgressCallback = no_progress
+    spark: SparkSession, lake: Lake, source: Source | None = None, on_progress: ProgressCallback = no_progress
 ) -> Verdict:
     """Check all events of the lake. With a source, first update the lake, then also compare counts with the nodes."""
     heads = None
     if source is not None:
         heads = source.heads()
-        once(spark, lake, source, told)
+        once(spark, lake, source, on_progress)
     lake.require_exists()
-    told("checking events", 0, lake.rows(EVENTS))
+    on_progress("checking events", 0, lake.rows(EVENTS))
     with as_pipeline_error(), sized_for(configure(spark), lake.rows(EVENTS)):
         known = nodes.load(lake)
         since = {node: mine["since"] for node, mine in known.items()}

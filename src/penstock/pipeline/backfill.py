@@ -22,18 +22,20 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def backfill(spark: SparkSession, lake: Lake, source: Source | None, told: ProgressCallback = no_progress) -> int:
+def backfill(
+    spark: SparkSession, lake: Lake, source: Source | None, on_progress: ProgressCallback = no_progress
+) -> int:
     """Add missing events to bronze if there is a source. Rebuild silver and gold. Return how many events were added."""
     with lake.writing(), as_pipeline_error():
         added = 0
         if source is not None:
             nodes.refresh(lake, source, from_first=True)
             heads = source.heads()
-            told("reading events", 0, sum(head.end - head.first for head in heads.values()))
+            on_progress("reading events", 0, sum(head.end - head.first for head in heads.values()))
             ends = {node: head.end for node, head in heads.items()}
             added = bronze.fill(lake, source.batch(configure(spark)), lambda: nodes.record_read(lake, source, ends))
         _reset_derived(lake)
-        digest(spark, lake, lambda done, total: told("silver and gold", done, total))
+        digest(spark, lake, lambda done, total: on_progress("silver and gold", done, total))
     return added
 
 

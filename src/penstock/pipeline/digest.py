@@ -32,17 +32,17 @@ ROWS_A_TURN: Final = 20_000_000
 RowsProgress = Callable[[int, int], None]
 
 
-def digest(spark: SparkSession, lake: Lake, told: RowsProgress = lambda done, total: None) -> int:
+def digest(spark: SparkSession, lake: Lake, on_progress: RowsProgress = lambda done, total: None) -> int:
     """Add all new events of bronze to silver and gold. Return the number of events."""
     spark = configure(spark)
     done, total = 0, lake.rows(EVENTS, lake.manifest.fresh)
     while lake.manifest.fresh:
-        told(done, total)
+        on_progress(done, total)
         names = _portion(lake)
         rows = lake.rows(EVENTS, names)
         _turn(spark, lake, names)
         done += rows
-    told(done, total)
+    on_progress(done, total)
     return done
 
 

@@ -80,29 +80,31 @@ class Intake:
             nodes.check(lake, self.source)
 
 
-def once(spark: SparkSession, lake: Lake, source: Source, told: ProgressCallback = no_progress) -> int:
+def once(spark: SparkSession, lake: Lake, source: Source, on_progress: ProgressCallback = no_progress) -> int:
     """Add all events that the logs have now to the lake. Return how many were new."""
-    intake = Intake(str(lake.root), source, False, told, behind(lake, source))
-    told("reading events", 0, intake.total)
+    intake = Intake(str(lake.root), source, False, on_progress, behind(lake, source))
+    on_progress("reading events", 0, intake.total)
     with lake.writing(), as_pipeline_error():
         nodes.refresh(lake, source)
         intake.refresh_at = time.monotonic() + _REFRESH_S
         _wait(_writer(spark, lake, source, intake).trigger(availableNow=True).start(), intake)
         lake.reload()
         lake.begin()
-        digest(spark, lake, lambda done, total: told("silver and gold", done, total))
+        digest(spark, lake, lambda done, total: on_progress("silver and gold", done, total))
         compact(spark, lake, only_many=True)
     return intake.done
 
 
-def run(spark: SparkSession, lake: Lake, source: Source, every_s: float, told: ProgressCallback = no_progress) -> None:
+def run(
+    spark: SparkSession, lake: Lake, source: Source, every_s: float, on_progress: ProgressCallback = no_progress
+) -> None:
     """Add new events to the lake every `every_s` seconds until stopped. A longer batch delays the next one."""
-    intake = Intake(str(lake.root), source, True, told)
+    intake = Intake(str(lake.root), source, True, on_progress)
     with lake.writing(), as_pipeline_error():
         nodes.refresh(lake, source)
         lake.begin()
         # An earlier run may have been stopped after it added events to bronze and before it updated silver.
-        digest(spark, lake, lambda done, total: told("silver and gold", done, total))
+        digest(spark, lake, lambda done, total: on_progress("silver and gold", done, total))
         _wait(_writer(spark, lake, source, intake).trigger(processingTime=f"{every_s} seconds").start(), intake)
 
 

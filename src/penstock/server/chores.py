@@ -45,5 +45,5 @@ async def every(server: Server, seconds: float, chore: Callable[[], bool | None]
         try:
             is_done = not chore()
         except Exception as error:
-            server.desk.report(error)
+            server.dispatcher.report(error)
             await asyncio.sleep(rest_s)

@@ -27,10 +27,10 @@ class ServerHooks(LoopHooks):
         assert isinstance(caller, Client)
         self._show(caller, args)
 
-    def was_slow(self, caller: Caller, args: list[bytes], ns: int) -> None:
+    def record_slow(self, caller: Caller, args: list[bytes], ns: int) -> None:
         assert isinstance(caller, Client)
         self._slowlog.add(caller, args, ns)
-        command = self._server.desk.find(args[0])
+        command = self._server.dispatcher.find(args[0])
         self._latency.add(b"fast-command" if command and "F" in command.flags else b"command", ns // 1_000_000)
 
     def evict(self) -> bool:
@@ -43,8 +43,8 @@ class ServerHooks(LoopHooks):
 def connect_server(server: Server, hooks: ServerHooks) -> None:
     """Set all hooks of a server."""
     connect_loop(server.turn_loop, hooks)
-    server.site.continue_sliced = server.turn.start_long
-    server.site.ignored.warn = server.warn
+    server.context.continue_sliced = server.turn.start_long
+    server.context.ignored.warn = server.warn
     server.membership.bus.on_superseded = server.step_down
 
 

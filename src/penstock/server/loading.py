@@ -151,17 +151,17 @@ class Loading:
             self.ports.close()
             raise
 
-    def hand_over(self, server: Server, doors: dict[str, IprotoPort], pages: Pages) -> None:
+    def hand_over(self, server: Server, iproto_ports: dict[str, IprotoPort], pages: Pages) -> None:
         """Hand all present and future connections over to the server.
 
-        `doors` are the IPROTO ports of the server, by the names of their settings.
+        `iproto_ports` are the IPROTO ports of the server, by the names of their settings.
         """
         self.ports.resp = server.clients.accept
-        self.ports.iproto = {name: door.accept for name, door in doors.items()}
+        self.ports.iproto = {name: port.accept for name, port in iproto_ports.items()}
         self.ports.http.pages = pages
         self.ports.handshakes = server.clients.handshakes
         for connection in list(self.connections):
-            connection.hand_over(server, doors)
+            connection.hand_over(server, iproto_ports)
 
     def opened(self, connection: _LoadingConnection) -> bool:
         """Register a new connection. Return False if there are too many connections."""
@@ -227,18 +227,18 @@ class _LoadingConnection(asyncio.Protocol):
         """Return the replies to the commands that were received, and an error if the bytes are malformed."""
         raise NotImplementedError
 
-    def hand_over(self, server: Server, doors: dict[str, IprotoPort]) -> None:
+    def hand_over(self, server: Server, iproto_ports: dict[str, IprotoPort]) -> None:
         """Replace this object by a client of the server, which also gets the received part of an incomplete command."""
         if self._is_unread or self.transport.is_closing():
             # The client has not read its refusals. Closing is safe, because none of its commands was run.
             self.transport.abort()
             return
-        client = self.client(server, doors)
+        client = self.client(server, iproto_ports)
         self.transport.set_protocol(cast(asyncio.BaseProtocol, client))
         client.connection_made(self.transport)
         client.data_received(b"")
 
-    def client(self, server: Server, doors: dict[str, IprotoPort]) -> Connection:
+    def client(self, server: Server, iproto_ports: dict[str, IprotoPort]) -> Connection:
         """Return the client object that handles this connection once the journal is loaded."""
         raise NotImplementedError
 
@@ -258,9 +258,9 @@ class _RespLoading(_LoadingConnection):
         info = None if self._loading.needs_password else progress.info
         return refuse_commands(self.parser, _COMMANDS_AT_ONCE, progress.sentence().encode(), info)
 
-    def client(self, server: Server, doors: dict[str, IprotoPort]) -> Connection:
+    def client(self, server: Server, iproto_ports: dict[str, IprotoPort]) -> Connection:
         client = cast(Connection, server.clients.accept())
-        client.inbox = RespInbox(self.parser, server.desk)
+        client.inbox = RespInbox(self.parser, server.dispatcher)
         return client
 
 
@@ -284,12 +284,12 @@ class _IprotoLoading(_LoadingConnection):
     def answers(self) -> bytes:
         return refuse_calls(self.parser, _COMMANDS_AT_ONCE, self._loading.progress.sentence().encode())
 
-    def client(self, server: Server, doors: dict[str, IprotoPort]) -> Connection:
-        door = doors[self._setting]
+    def client(self, server: Server, iproto_ports: dict[str, IprotoPort]) -> Connection:
+        port = iproto_ports[self._setting]
         # The client already has its greeting, and its password is scrambled with the salt in it.
-        client = cast(Connection, server.clients.accept_as(door.greeted))
+        client = cast(Connection, server.clients.accept_as(port.greeted))
         client.salt = self._salt[: iproto.SALT_BYTES]
-        client.inbox = CallInbox(self.parser, door.calls, WAITS_PER_CONNECTION_MAX)
+        client.inbox = CallInbox(self.parser, port.calls, WAITS_PER_CONNECTION_MAX)
         return client
 
 

@@ -304,7 +304,7 @@ def pages(server: Server) -> Pages:
     metrics = Metrics(server)
 
     def ready() -> Answer:
-        if server.stopping.done() or server.site.leaving:
+        if server.stopping.done() or server.context.leaving:
             return Answer(503, "leaving\n")
         return Answer(200, "ready\n")
 

@@ -81,22 +81,22 @@ class Server:
         self.log = logging.getLogger("penstock")
         self.started = time.monotonic()
         self.run_id = secrets.token_hex(20)
-        self.desk = Dispatcher([], time.perf_counter_ns)
-        self.turn_loop = TurnLoop(host, loop, self.desk)
+        self.dispatcher = Dispatcher([], time.perf_counter_ns)
+        self.turn_loop = TurnLoop(host, loop, self.dispatcher)
         self.turn = self.turn_loop.turn
         self.accounts = Accounts()
         self.logins = Logins(self.turn, loop)
         self.clients = Clients(self.turn, self.accounts, Limits())
-        self.site = CommandContext(host.engine, host.ids, host.node.encode(), host.body_of, host.make_room_now)
-        self.site.leaving = host.is_leaving()
+        self.context = CommandContext(host.engine, host.ids, host.node.encode(), host.body_of, host.make_room_now)
+        self.context.leaving = host.is_leaving()
         self.membership = Membership(config, host, self.turn, loop)
-        self.site.cluster = self.membership.cluster
-        self.disque = Disque(self.site)
-        self.native = DeliveryCommands(self.site)
+        self.context.cluster = self.membership.cluster
+        self.disque = Disque(self.context)
+        self.native = DeliveryCommands(self.context)
         self.jobs = JobCommands(self.native)
-        self.tubes = TubeCommands(self.site)
-        self.queue15 = Queue15Functions(self.site)
-        self.spaces = XqueueSpaces(self.site)
+        self.tubes = TubeCommands(self.context)
+        self.queue15 = Queue15Functions(self.context)
+        self.spaces = XqueueSpaces(self.context)
         self.warnings: list[str] = []  # Logged for the operator when the server has started.
         self.readers = ThreadPoolExecutor(_READERS, "penstock-history")
         self.rewriting = False
@@ -122,14 +122,14 @@ class Server:
         for name in (*names, "queue_in_replicaset"):
             self.apply(name)
         for old, new in self.config.rename_command.items():
-            command = self.desk.remove(to_bytes(old))
+            command = self.dispatcher.remove(to_bytes(old))
             why = f"there is no command {old}" if command is None else ""
-            if to_bytes(new) in self.desk.commands:
+            if to_bytes(new) in self.dispatcher.commands:
                 why = f"there is a command {new} already"
             if command is None or why:
                 raise ConfigError(f"{self.config.origin('rename_command')}: rename-command: {why}")
             if new:
-                self.desk.add(command, to_bytes(new))
+                self.dispatcher.add(command, to_bytes(new))
 
     def warn(self, text: str) -> None:
         """Log a warning."""
@@ -197,7 +197,7 @@ class Server:
                     b"ERR The operating system is not able to handle the specified number of clients, try with %d" % fit
                 )
         elif name == "queue_in_replicaset":
-            self.site.in_replicaset = config.queue_in_replicaset
+            self.context.in_replicaset = config.queue_in_replicaset
         elif name == "session_grace":
             self.host.engine.session_grace_ms = int(config.session_grace * 1000)
         elif name == "queue15_pri_mode":
@@ -210,7 +210,7 @@ class Server:
             self._keep_journal(config.journal)
         elif name in ("slowlog_log_slower_than", "latency_monitor_threshold"):
             slow_us = [config.slowlog_log_slower_than, config.latency_monitor_threshold * 1000 or -1]
-            self.desk.slow_ns = min((us * 1000 for us in slow_us if us >= 0), default=-1)
+            self.dispatcher.slow_ns = min((us * 1000 for us in slow_us if us >= 0), default=-1)
         elif name == "loglevel":
             self.log.setLevel(LOG_LEVELS[config.loglevel])
         self._limit_clients()
@@ -238,7 +238,7 @@ class Server:
         limits.keepalive_s = config.tcp_keepalive
         limits.protected = config.protected_mode
         limits.buffers_max = config.max_memory // 4
-        self.host.engine.body_bytes_max = self.desk.body_bytes_max = config.max_body
+        self.host.engine.body_bytes_max = self.dispatcher.body_bytes_max = config.max_body
 
     def _keep_journal(self, wanted: bool) -> None:
         """Start or stop the journal. All clients wait until this is done."""
@@ -256,21 +256,21 @@ class Server:
         self.turn.log = self.host.log
 
     def reset_statistics(self) -> None:
-        clients, turn, desk = self.clients, self.turn, self.desk
+        clients, turn, dispatcher = self.clients, self.turn, self.dispatcher
         clients.accepted = clients.rejected = 0
         turn.bytes_in = turn.bytes_out = 0
-        desk.executed = 0
-        for command in desk.commands.values():
+        dispatcher.executed = 0
+        for command in dispatcher.commands.values():
             command.calls = command.ns = 0
 
     def set_leaving(self, leaving: bool) -> None:
         """Set whether this node is about to leave the cluster. The value survives a restart."""
         self.host.set_leaving(leaving)
-        self.site.leaving = leaving
+        self.context.leaving = leaving
         self.membership.set_leaving(leaving)
         if leaving:
             for connection in self.clients:
-                self.turn.end_waits(connection, self.site.leaving_error(connection).line)
+                self.turn.end_waits(connection, self.context.leaving_error(connection).line)
 
     # Housekeeping
 
@@ -344,7 +344,7 @@ class Server:
 
     def on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Count and log an unexpected exception of the event loop."""
-        self.desk.internal_errors += 1
+        self.dispatcher.internal_errors += 1
         self.log.error("internal error; please report it: %s", context["message"], exc_info=context.get("exception"))
 
     # Stopping

@@ -93,7 +93,7 @@ def _check_deadlines(engine: Engine, jobs: list[Job], waits: list[Waiting], clai
         parent = items[(index - 1) // HEAP_CHILDREN if index else 0]
         assert index == 0 or _moment(parent) < _moment(item), f"E2: the deadline at {index} is out of order"
     same("E2", "the next deadline", engine.deadlines.next_due, items[0].due if items else NEVER)
-    timed: list[Timed] = [job for job in jobs if _has_deadline(engine, job)]
+    timed: list[Timed] = [job for job in jobs if _check_job_deadline(engine, job)]
     timed += [session for session in engine.sessions.values() if _on_grace(session)]
     timed += [wait for wait in waits if wait.deadline_pos != NOWHERE]
     timed += claims
@@ -104,7 +104,7 @@ def _check_deadlines(engine: Engine, jobs: list[Job], waits: list[Waiting], clai
         assert items[item.deadline_pos] is item, "E2: a deadline is not at its stored position"
 
 
-def _has_deadline(engine: Engine, job: Job) -> bool:
+def _check_job_deadline(engine: Engine, job: Job) -> bool:
     """Check the deadline of a job. Return whether the job has a deadline."""
     if job.state in (s.READY, s.BURIED, s.DONE) or job.holder == HELD_BY_CLAIM:
         same("E7", f"when the state of {shown(job)} ends", job.wake, NEVER)

@@ -374,13 +374,13 @@ class MessageEncoder:
         return known
 
 
-def encode_packets(messages: list[Message], seal: PacketTags, scribe: MessageEncoder) -> bytes:
+def encode_packets(messages: list[Message], seal: PacketTags, encoder: MessageEncoder) -> bytes:
     """Return packets that contain all messages to one peer."""
     out: list[bytes] = []
     written: list[bytes] = []
     size: i64 = 0
     for message in messages:
-        data = scribe.write(message)
+        data = encoder.write(message)
         written.append(data)
         size += len(data)
         if size >= PACKET_BYTES:
@@ -530,12 +530,12 @@ def _write_greeting(writer: BytesWriter, said: Greeting) -> None:
             write_integer(writer, number)
 
 
-def _write_credentials(writer: BytesWriter, papers: Credentials) -> None:
-    for number in (papers.number, papers.epoch, papers.protocol, papers.groups, papers.grace):
+def _write_credentials(writer: BytesWriter, credentials: Credentials) -> None:
+    for number in (credentials.number, credentials.epoch, credentials.protocol, credentials.groups, credentials.grace):
         write_integer(writer, number)
-    for text in (papers.user, papers.token, papers.address, papers.name):
+    for text in (credentials.user, credentials.token, credentials.address, credentials.name):
         write_binary(writer, text)
-    _write_names(writer, papers.tubes)
+    _write_names(writer, credentials.tubes)
 
 
 # Decoding messages
@@ -655,11 +655,11 @@ def _question(reader: Reader, kind: i64) -> Question:
 
 
 def _answer(reader: Reader, kind: i64) -> Answer:
-    told = Answer(kind, _number(reader, _NUMBER_MAX), [], [])
+    answer = Answer(kind, _number(reader, _NUMBER_MAX), [], [])
     for _ in range(_limited(reader.length_of_array(), FIGURES_MAX, "figures")):
-        told.figures.append(_number(reader, _NUMBER_MAX))
-    told.jobs = _images(reader)
-    return told
+        answer.figures.append(_number(reader, _NUMBER_MAX))
+    answer.jobs = _images(reader)
+    return answer
 
 
 def _claim(reader: Reader, kind: i64) -> ElectionMessage:
@@ -684,15 +684,15 @@ def _tunnel_message(reader: Reader, kind: i64) -> TunnelMessage:
 def _credentials(reader: Reader, kind: i64) -> Credentials:
     number = _number(reader, _NUMBER_MAX)
     epoch = _number(reader, _NUMBER_MAX)
-    papers = Credentials(kind, number, epoch, _number(reader, _COUNT_MAX))
-    papers.groups = _number(reader, _COUNT_MAX)
-    papers.grace = _number(reader, _NUMBER_MAX)
-    papers.user = reader.string()
-    papers.token = _exactly(reader.string(), TOKEN_BYTES, "the token of a session")
-    papers.address = reader.string()
-    papers.name = reader.string()
-    papers.tubes = _patterns(reader)
-    return papers
+    credentials = Credentials(kind, number, epoch, _number(reader, _COUNT_MAX))
+    credentials.groups = _number(reader, _COUNT_MAX)
+    credentials.grace = _number(reader, _NUMBER_MAX)
+    credentials.user = reader.string()
+    credentials.token = _exactly(reader.string(), TOKEN_BYTES, "the token of a session")
+    credentials.address = reader.string()
+    credentials.name = reader.string()
+    credentials.tubes = _patterns(reader)
+    return credentials
 
 
 def _patterns(reader: Reader) -> list[bytes]:

@@ -374,9 +374,9 @@ class IprotoReply(Reply):
 
     def refusal(self, sync: i64, number: i64, text: bytes) -> None:
         """Write an error reply with Tarantool's error number and a sentence."""
-        told = BytesWriter()
-        write_text(told, text)
-        fields = told.getvalue()
+        writer = BytesWriter()
+        write_text(writer, text)
+        fields = writer.getvalue()
         self._head(sync, 0x8000 | number, 2 + len(fields))
         self._writer.append(0x81)
         self._writer.append(0x31)

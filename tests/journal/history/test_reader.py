@@ -101,7 +101,7 @@ def test_a_queue_in_memory_has_no_history() -> None:
 def test_an_open_queue_can_be_read_and_reading_changes_nothing(tmp_path: Path) -> None:
     with penstock.open(tmp_path) as queue:
         queue.tube("t").put("x")
-        queue._host.has_journal()._maintenance.stop()  # It creates files ahead of time.
+        queue._host.require_journal()._maintenance.stop()  # It creates files ahead of time.
         before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
         assert [event.event for event in Reader(ReadOnlyDisk(str(tmp_path))).events()][-1] == "put"
         assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before

@@ -107,7 +107,7 @@ def test_checkpoints_under_load_lose_nothing_and_invent_nothing(
 
         run_all(*(lambda worker=worker: produce(worker) for worker in range(3)), consume, consume, shorten)
         check(queue._host.engine)
-        assert len(snapshot_names(queue._host.has_journal().disk)) == 1
+        assert len(snapshot_names(queue._host.require_journal().disk)) == 1
     assert len(numbers) == len(set(numbers)) == 3 * puts
     assert acked and seen <= put
     left = bodies(tmp_path)
@@ -121,7 +121,7 @@ def test_a_queue_closed_at_any_pause_of_a_checkpoint_opens_with_everything(tmp_p
     tube = queue.tube("t", "fifottl")
     expected = [str(number).ljust(1_000, ".") for number in range(1_500)]
     tube.put_many(expected)
-    maintenance = queue._host.has_journal()._maintenance
+    maintenance = queue._host.require_journal()._maintenance
     pauses = 0
     reached = threading.Event()
     pause = maintenance._pacing.pause
@@ -156,7 +156,7 @@ def test_a_queue_closed_at_any_pause_of_a_checkpoint_opens_with_everything(tmp_p
 def test_a_checkpoint_interrupted_by_close_is_refused_as_closed(tmp_path: Path) -> None:
     queue = penstock.open(tmp_path)
     queue.tube("t").put("x")
-    maintenance = queue._host.has_journal()._maintenance
+    maintenance = queue._host.require_journal()._maintenance
     reached = threading.Event()
     told: list[str] = []
 
@@ -179,14 +179,14 @@ def test_a_checkpoint_interrupted_by_close_is_refused_as_closed(tmp_path: Path) 
         queue.close()
 
     run_all(shorten, close)
-    assert snapshot_names(queue._host.has_journal().disk) == []
+    assert snapshot_names(queue._host.require_journal().disk) == []
     assert told == ["CLOSED"]
 
 
 def test_a_checkpoint_requested_during_another_one_is_a_new_one(tmp_path: Path) -> None:
     """The snapshot in progress may lack changes that were made before the second request."""
     with penstock.open(tmp_path, history_bodies=False) as queue:
-        journal = queue._host.has_journal()
+        journal = queue._host.require_journal()
         maintenance = journal._maintenance
         walking, go_on = threading.Event(), threading.Event()
         pause = maintenance._pacing.pause
@@ -214,7 +214,7 @@ def test_a_checkpoint_requested_during_another_one_is_a_new_one(tmp_path: Path) 
 
 def test_a_long_log_is_shortened_automatically(tmp_path: Path) -> None:
     with penstock.open(tmp_path, fsync="never", history_bytes=0) as queue:
-        journal = queue._host.has_journal()
+        journal = queue._host.require_journal()
         journal._maintenance._snapshots._snapshot_bytes = 4 * MEGABYTE
         tube = queue.tube("t")
         for number in range(30):
@@ -312,7 +312,7 @@ def test_a_waiting_take_is_served_when_a_full_disk_has_room_again(
 ) -> None:
     disk, queue, accepted = full
     # An earlier failure may have been logged before the capture started, and is not logged again for a minute.
-    queue._host.has_journal()._maintenance._quiet_until = 0.0
+    queue._host.require_journal()._maintenance._quiet_until = 0.0
     others = iter(queue.tube("t").take_many(accepted))
     held = next(others)
     with ThreadPoolExecutor() as pool:
@@ -320,7 +320,7 @@ def test_a_waiting_take_is_served_when_a_full_disk_has_room_again(
         wait_for(lambda: queue.tube("t").info()["waiting"] == 1, "nobody waits")
         # Another program fills the rest of the disk, and also the space that a failed snapshot releases.
         disk.capacity = 0
-        queue._host.has_journal().log.room.refresh()
+        queue._host.require_journal().log.room.refresh()
         with pytest.raises(NoSpace):
             # As often as existing files have room for, and no more.
             for _ in range(100_000):
@@ -349,7 +349,7 @@ def filled() -> Iterator[tuple[SmallDisk, Queue, int]]:
 
 def let_look(disk: SmallDisk, queue: Queue) -> None:
     """Make maintenance check the free space now. Otherwise it does so when the log has grown."""
-    journal = queue._host.has_journal()
+    journal = queue._host.require_journal()
     journal._maintenance.wake()
     wait_for(lambda: journal.log.room.free == disk.free(), "the free space was not checked")
 
@@ -358,7 +358,7 @@ def put_again(queue: Queue) -> bool:
     try:
         queue.tube("t").put("there is room again")
     except NoSpace:
-        queue._host.has_journal()._maintenance.wake()  # Otherwise it would check again after a second.
+        queue._host.require_journal()._maintenance.wake()  # Otherwise it would check again after a second.
         return False
     return True
 
@@ -390,7 +390,7 @@ def test_every_job_on_a_full_disk_can_be_taken_come_back_once_and_be_acked() -> 
 def test_a_disk_filled_by_other_programs_lets_jobs_end_and_refuses_endless_changes() -> None:
     disk = SmallDisk(capacity=8 * MEGABYTE)
     with disk.queue(fsync="never") as queue:
-        wait_for(lambda: queue._host.has_journal()._maintenance._seen > 0, "no next segment was created")
+        wait_for(lambda: queue._host.require_journal()._maintenance._seen > 0, "no next segment was created")
         tube = queue.tube("t")
         tube.put_many([b""] * 2_000)
         waiting = queue.tube("t").take_many(100)
@@ -497,7 +497,7 @@ def test_an_unexpected_error_is_raised_by_the_waiting_checkpoint(
 ) -> None:
     monkeypatch.setattr(threading, "excepthook", lambda args: None)
     with penstock.open(tmp_path) as queue:
-        maintenance = queue._host.has_journal()._maintenance
+        maintenance = queue._host.require_journal()._maintenance
         told: list[BaseException] = []
 
         def broken(served: object) -> None:
@@ -520,7 +520,7 @@ def test_maintenance_continues_after_a_shortage_of_file_descriptors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with penstock.open(tmp_path) as queue:
-        maintenance = queue._host.has_journal()._maintenance
+        maintenance = queue._host.require_journal()._maintenance
         looked = threading.Event()
         queue.checkpoint()
 
@@ -602,7 +602,7 @@ def test_a_next_segment_that_was_just_used_or_dropped_is_not_a_full_disk(
             tube.put(bytes(SEGMENT_BYTES // 2))
         take_and_ack(queue, 3)
         queue.checkpoint()
-        journal = host.has_journal()
+        journal = host.require_journal()
         wait_for_rest(queue)
         names, fill, log = set(journal.disk.names()), Log.fill, journal.log
         done: list[int] = []
@@ -665,7 +665,7 @@ def unfinished(maintenance: Maintenance) -> Iterator[None]:
 def test_a_short_retention_time_causes_a_snapshot_only_if_it_is_worth_it() -> None:
     disk = SmallDisk()
     with disk.queue(retention=Retention(age_ms=0)) as queue:
-        journal = queue._host.has_journal()
+        journal = queue._host.require_journal()
         maintenance, tube = journal._maintenance, queue.tube("t")
         queue.checkpoint()
         for _ in range(5):
@@ -689,7 +689,7 @@ def test_a_short_retention_time_causes_a_snapshot_only_if_it_is_worth_it() -> No
 def test_a_snapshot_with_a_time_in_the_future_is_replaced() -> None:
     disk = SmallDisk()
     with disk.queue() as queue:
-        journal = queue._host.has_journal()
+        journal = queue._host.require_journal()
         with unfinished(journal._maintenance):
             journal.log.recovery_range.since = journal.wall() + 86_400_000
             queue.tube("t").put("x")
@@ -704,7 +704,7 @@ def test_the_log_of_a_queue_that_is_never_open_for_long_is_shortened() -> None:
     kept: list[bytes] = []
     for number in range(12):
         with disk.queue(snapshot_bytes=100_000, fsync="never", retention=Retention(bytes_max=0)) as queue:
-            queue._host.has_journal()._maintenance.stop()
+            queue._host.require_journal()._maintenance.stop()
             kept.append(b"%d" % number * 10_000)
             queue.tube("t").put(kept[-1])
             queue.tube("t").put(bytes(40_000))
@@ -712,7 +712,9 @@ def test_the_log_of_a_queue_that_is_never_open_for_long_is_shortened() -> None:
                 if job.body == bytes(40_000):
                     job.delete()
             # Twice the threshold of a snapshot, the log written since, and the live data.
-            assert queue._host.has_journal().log.needed_bytes() < 2 * max(100_000, 2 * sum(map(len, kept))) + 100_000
+            assert (
+                queue._host.require_journal().log.needed_bytes() < 2 * max(100_000, 2 * sum(map(len, kept))) + 100_000
+            )
     assert len(snapshot_names(disk)) == 1
     assert disk.used() < 1_000_000
     with disk.queue() as queue:
@@ -731,7 +733,7 @@ def test_an_overdue_snapshot_that_fails_does_not_keep_a_queue_from_opening() -> 
 
 def test_the_next_segment_is_created_ahead_during_a_snapshot(tmp_path: Path) -> None:
     with penstock.open(tmp_path, fsync="never") as queue:
-        journal, tube = queue._host.has_journal(), queue.tube("t")
+        journal, tube = queue._host.require_journal(), queue.tube("t")
         maintenance, log = journal._maintenance, journal.log
         tube.put_many([b"x"] * 2_000)
         pause, before, ready = maintenance._pacing.pause, log.segment, []
@@ -769,10 +771,11 @@ def test_waiting_calls_fail_if_maintenance_finds_a_broken_disk(fsync: str) -> No
     sleeper.start()
     wait_for(lambda: len(queue._session.connection.waits) == 1, "the call does not wait")
     wait_for(
-        lambda: queue._host.has_journal().log.durable == queue._host.has_journal().log.written, "the row was not synced"
+        lambda: queue._host.require_journal().log.durable == queue._host.require_journal().log.written,
+        "the row was not synced",
     )
     disk.sync_error = OSError(errno.EIO, "the disk is broken")
-    maintenance = queue._host.has_journal()._maintenance
+    maintenance = queue._host.require_journal()._maintenance
     with pytest.raises((JournalFailed, Closed)):
         with queue._session.lock:
             # No other thread may sync before maintenance does.

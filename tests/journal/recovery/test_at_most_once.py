@@ -207,10 +207,10 @@ def test_a_crash_during_a_change_of_the_fsync_policy_leaves_the_old_or_the_new_o
 def test_a_changed_fsync_policy_is_written_to_the_log() -> None:
     disk = MemoryDisk()
     host = Host(0, store=Store(disk, ALWAYS))
-    host.has_journal().log.prepare()
+    host.require_journal().log.prepare()
     with host.lock, host:
         host.set_fsync(EVERYSEC)
-    host.has_journal().log.prepare()
+    host.require_journal().log.prepare()
     promises = [header.fsync for header in all_headers(disk)]
     host.close()
     assert promises == [ALWAYS, EVERYSEC, EVERYSEC]

@@ -177,8 +177,8 @@ def print_report(
     """Print the result of a check in the format `format`."""
     known = [metric for metric in metrics if metric.value is not None]
     if format is Format.JSON:
-        told = {"check": what, "subject": subject, "status": LEVELS[level].lower(), "code": level, "message": words}
-        Output(json=True).json_line({**told, "metrics": {metric.name: metric.value for metric in metrics}})
+        fields = {"check": what, "subject": subject, "status": LEVELS[level].lower(), "code": level, "message": words}
+        Output(json=True).json_line({**fields, "metrics": {metric.name: metric.value for metric in metrics}})
         return
     subject = printable(subject)
     if format is Format.PROMETHEUS:
@@ -283,14 +283,14 @@ def journal(
 def _server_journal(target: Target) -> tuple[list[Metric], str]:
     with parsing_answer():
         lines = execute(target, "INFO", "persistence").decode().splitlines()
-        told = dict(line.split(":", 1) for line in lines if ":" in line)
-        if told["aof_enabled"] != "1":
+        fields = dict(line.split(":", 1) for line in lines if ":" in line)
+        if fields["aof_enabled"] != "1":
             raise NoJournal("the server keeps no journal")
-        problem = "" if told["aof_last_write_status"] == "ok" else "the server cannot write its log"
+        problem = "" if fields["aof_last_write_status"] == "ok" else "the server cannot write its log"
         return [
-            Metric("size", int(told["aof_current_size"]), "B"),
-            Metric("behind", int(told["journal_written"]) - int(told["journal_durable"])),
-            Metric("sync", float(told["journal_sync_ms"]) / 1000, "s"),
+            Metric("size", int(fields["aof_current_size"]), "B"),
+            Metric("behind", int(fields["journal_written"]) - int(fields["journal_durable"])),
+            Metric("sync", float(fields["journal_sync_ms"]) / 1000, "s"),
         ], problem
 
 

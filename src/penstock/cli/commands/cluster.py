@@ -192,7 +192,7 @@ def forget(
     known = _nodes(target)
     gone = _id_of(node, known)
     confirm(f"Remove {_described(gone, known, target)}?", yes)
-    told, knew, missed = 0, 0, {}
+    removed, knew, missed = 0, 0, {}
     for each in known:
         if each["node"] == gone:
             continue
@@ -201,12 +201,12 @@ def forget(
                 if gone in [other["node"] for other in list_nodes(queue)]:
                     queue.execute("CLUSTER", "FORGET", gone)
                     knew += 1
-                told += 1
+                removed += 1
         except NODE_ERRORS as error:
             missed[address_or_id(each)] = message_of(error)
     if not knew and not missed:
         fail(f"no node knows {gone}", NOT_FOUND)
-    out.report_done(f"{told} nodes have removed {gone}", node=gone, told=told, missed=list(missed))
+    out.report_done(f"{removed} nodes have removed {gone}", node=gone, told=removed, missed=list(missed))
     if missed:
         who = ", ".join(f"{at} ({why})" for at, why in missed.items())
         fail(
@@ -318,16 +318,16 @@ def _checked(target: Target, node: Record) -> Record:
     try:
         with connect_to_node(target, node) as queue:
             known = list_nodes(queue)
-            told = _info_of(queue)
+            info = _info_of(queue)
     except NODE_ERRORS as error:
         return row | {"problem": f"cannot be asked: {message_of(error)}"}
     others = [each for each in known if "myself" not in each["flags"]]
     away = [each for each in others if each["state"] != "connected" or {"fail", "fail?"} & set(each["flags"])]
     row |= {"reaches": len(others) - len(away), "knows": sorted(each["node"] for each in known)}
-    disputed = told.get("cluster_homes_disputed", 0)
+    disputed = info.get("cluster_homes_disputed", 0)
     if known[0]["node"] != node["node"]:
         return row | {"problem": f"another node answers there: {known[0]['node']}"}
-    row |= _warned(known[0], told.get("cluster_paused_queues", 0))
+    row |= _warned(known[0], info.get("cluster_paused_queues", 0))
     if away:
         row["problem"] = f"cannot reach {', '.join(address_or_id(each) for each in away)}"
     elif disputed:

@@ -210,11 +210,13 @@ class RemainingNodes:
         nodes = [self.nodes[id] for id in sorted(self.nodes)]
         while True:
             epoch = last + 1 + secrets.randbelow(_LEAP_MAX)
-            if not nodes or (self._set_epoch(nodes[0], epoch) and all(self._has_epoch(node, epoch) for node in nodes)):
+            if not nodes or (
+                self._set_epoch(nodes[0], epoch) and all(self._ensure_epoch(node, epoch) for node in nodes)
+            ):
                 return epoch
             last = self.last_epoch(epoch)
 
-    def _has_epoch(self, node: Record, epoch: int) -> bool:
+    def _ensure_epoch(self, node: Record, epoch: int) -> bool:
         """Set the epoch on a node. Return whether the node now has this epoch, no matter which operator set it."""
         return self._set_epoch(node, epoch) or self._ask(node) == epoch
 

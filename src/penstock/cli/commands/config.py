@@ -48,8 +48,8 @@ def show(
         fail(str(error), USAGE)
     settings = [setting for setting in SETTINGS if not (changed and config.is_default(setting))]
     if json:
-        told = {each.name: _as_json(config, each, origin) for each in settings}
-        typer.echo(printable_json(json_format.dumps(told, indent=2)))
+        values = {each.name: _as_json(config, each, origin) for each in settings}
+        typer.echo(printable_json(json_format.dumps(values, indent=2)))
     else:
         _show_lines([[each.name, _text(config, each), config.origin(each.name)] for each in settings], origin)
 

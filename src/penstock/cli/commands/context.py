@@ -111,12 +111,12 @@ def validate(
 
 
 def _validated(name: str, url: str) -> dict[str, object]:
-    told: dict[str, object] = {"name": name, "url": parse_address(url).without_password(), "ok": True, "answer": "ok"}
+    result: dict[str, object] = {"name": name, "url": parse_address(url).without_password(), "ok": True, "answer": "ok"}
     try:
         with Target(url=url).open() as queue:
             queue.tubes()
     except typer.Exit:
-        told |= {"ok": False, "answer": "there is no queue"}
+        result |= {"ok": False, "answer": "there is no queue"}
     except (PenstockError, OSError) as error:
-        told |= {"ok": False, "answer": message_of(error)}
-    return told
+        result |= {"ok": False, "answer": message_of(error)}
+    return result

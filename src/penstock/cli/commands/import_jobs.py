@@ -163,12 +163,12 @@ def _state_file(source: Path, tubes: list[str]) -> Path:
 
 def _upgrade_options(text: str) -> dict[str, Any]:
     try:
-        told = json.loads(Path(text[1:]).read_bytes() if text.startswith("@") else text)
+        options = json.loads(Path(text[1:]).read_bytes() if text.startswith("@") else text)
     except ValueError as error:
         fail(f"--upgrade is not JSON: {error}", USAGE)
-    if not isinstance(told, dict):
+    if not isinstance(options, dict):
         fail('--upgrade must be a JSON object like {"fields": {"status": "status"}, "features": {"keep": true}}', USAGE)
-    return told
+    return options
 
 
 def _place(into: str | None) -> QueueAddress:

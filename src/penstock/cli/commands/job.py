@@ -64,16 +64,16 @@ def _as_text_record(record: Record) -> Record:
     """Return a job's record with times as text, and with the body as its last field."""
     import datetime
 
-    told = {name: value for name, value in record.items() if name not in ("body", "body_base64")}
+    shown = {name: value for name, value in record.items() if name not in ("body", "body_base64")}
     for name in ("created", "expires", "wakes", "next_event"):
-        if told[name] is not None:
-            moment = datetime.datetime.fromtimestamp(told[name])
-            told[name] = moment.isoformat(" ", "milliseconds")
+        if shown[name] is not None:
+            moment = datetime.datetime.fromtimestamp(shown[name])
+            shown[name] = moment.isoformat(" ", "milliseconds")
     for name in ("age", "ttl", "ttr"):
-        told[name] = seconds_text(told[name])
-    if "headers" in told:
-        told["headers"] = headers_text(told["headers"])
-    return {**told, "body": body_text(record)}
+        shown[name] = seconds_text(shown[name])
+    if "headers" in shown:
+        shown["headers"] = headers_text(shown["headers"])
+    return {**shown, "body": body_text(record)}
 
 
 @app.command()

@@ -32,8 +32,8 @@ def audit(
     from penstock.pipeline.audit import audit as work
 
     source = nodes.source() if live or nodes.urls else None
-    with open_lake(lake, master, makes=source is not None) as (spark, found), stages_bar() as told:
-        verdict = work(spark, found, source, told)
+    with open_lake(lake, master, makes=source is not None) as (spark, found), stages_bar() as on_progress:
+        verdict = work(spark, found, source, on_progress)
     show(verdict, out)
     if not verdict.kept:
         raise typer.Exit(ERROR)

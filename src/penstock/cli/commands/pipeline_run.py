@@ -70,9 +70,9 @@ def once(lake: LakeDirectory, by: By = None, master: Master = "local[*]", *, nod
     from penstock.pipeline import stream
 
     source = nodes.source()
-    with open_lake(lake, master, by) as (spark, found), stages_bar() as told:
+    with open_lake(lake, master, by) as (spark, found), stages_bar() as on_progress:
         began = time.monotonic()
-        count = stream.once(spark, found, source, told)
+        count = stream.once(spark, found, source, on_progress)
     _print_summary(found, count, time.monotonic() - began, out)
 
 
@@ -97,8 +97,8 @@ def run(
     from penstock.pipeline import stream
 
     source = nodes.source()
-    with open_lake(lake, master, by) as (spark, found), stages_bar() as told:
-        stream.run(spark, found, source, every, told)
+    with open_lake(lake, master, by) as (spark, found), stages_bar() as on_progress:
+        stream.run(spark, found, source, every, on_progress)
 
 
 def backfill(
@@ -116,9 +116,9 @@ def backfill(
     from penstock.pipeline.backfill import backfill as work
 
     source = None if again else nodes.source()
-    with open_lake(lake, master, by) as (spark, found), stages_bar() as told:
+    with open_lake(lake, master, by) as (spark, found), stages_bar() as on_progress:
         began = time.monotonic()
-        count = work(spark, found, source, told)
+        count = work(spark, found, source, on_progress)
     _print_summary(found, count, time.monotonic() - began, out)
 
 

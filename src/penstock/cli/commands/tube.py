@@ -90,14 +90,14 @@ def policy_record(policy: Any) -> Record:
     """Return the policy of a tube as JSON: durations in seconds, null for "forever"."""
     from penstock.core.limits import NEVER
 
-    told: Record = {}
+    record: Record = {}
     for field in dataclasses.fields(policy):
         value = getattr(policy, field.name)
         if field.name.endswith("_ms"):
-            told[field.name.removesuffix("_ms")] = None if value in (NEVER, -1) else value / 1000
+            record[field.name.removesuffix("_ms")] = None if value in (NEVER, -1) else value / 1000
         else:
-            told[field.name] = list(value) if isinstance(value, tuple) else value
-    return told
+            record[field.name] = list(value) if isinstance(value, tuple) else value
+    return record
 
 
 def as_text_record(info: Record) -> Record:
@@ -164,11 +164,11 @@ def info(name: TubeName, *, target: Target, out: Output) -> None:
     """Show the current state and the policy of a tube."""
     with target.open() as queue:
         tube = find_tube(queue, name)
-        told, policy = tube.info(), policy_record(tube.policy)
+        record, policy = tube.info(), policy_record(tube.policy)
     if out.json:
-        out.json_line({**told, "policy": policy})
+        out.json_line({**record, "policy": policy})
     else:
-        out.record(as_text_record(told))
+        out.record(as_text_record(record))
         typer.echo("\nPolicy (docs/reference/tubes/custom.md describes its fields):")
         out.record({field: value for field, value in policy.items() if field != "type"})
 
@@ -178,11 +178,11 @@ def stats(name: TubeName, *, target: Target, out: Output) -> None:
     """Show the number of jobs in each state, and how often each event happened since the tube was created."""
     with target.open() as queue:
         tube = find_tube(queue, name)
-        told, events, transitions = tube.info(), tube.events(), tube.transitions()
+        record, events, transitions = tube.info(), tube.events(), tube.transitions()
     if out.json:
-        out.json_line({**told, "events": events, "transitions": transitions})
+        out.json_line({**record, "events": events, "transitions": transitions})
     else:
-        out.record(as_text_record(told))
+        out.record(as_text_record(record))
         typer.echo("\nEvents since its creation:")
         out.record(events or {"nothing": None})
 

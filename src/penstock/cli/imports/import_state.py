@@ -40,8 +40,8 @@ def load(path: Path, fingerprint: str, into: str) -> ImportState:
     Raise StateMismatch if the file belongs to another import or cannot be read.
     """
     try:
-        told = json.loads(path.read_bytes())
-        state = ImportState(**told)
+        fields = json.loads(path.read_bytes())
+        state = ImportState(**fields)
     except FileNotFoundError:
         return ImportState(fingerprint, into)
     except (ValueError, TypeError, OSError) as error:

@@ -72,18 +72,18 @@ def line_label(number: int) -> str:
 
 def read_line(raw: bytes, tube: str | None) -> JobLine:
     """Parse a line into a job. `tube` is its tube if the line does not name one."""
-    told = _json(raw)
-    if not isinstance(told, dict) or ("body" in told) == ("body_base64" in told):
+    record = _json(raw)
+    if not isinstance(record, dict) or ("body" in record) == ("body_base64" in record):
         raise BadLine('it is not an object with either "body" or "body_base64"')
-    where = told.pop("tube", tube)
+    where = record.pop("tube", tube)
     if not isinstance(where, str):
         raise BadLine('it has no "tube"; name a default with --tube')
-    body = _body(told)
-    if unknown := sorted(told.keys() - _OPTIONS):
+    body = _body(record)
+    if unknown := sorted(record.keys() - _OPTIONS):
         raise BadLine(
             f"unknown key {unknown[0]!r}; known keys are tube, body, body_base64, {', '.join(sorted(_OPTIONS))}"
         )
-    options = {name: _time(name, each) if name in _TIMES else each for name, each in told.items()}
+    options = {name: _time(name, each) if name in _TIMES else each for name, each in record.items()}
     if "at" in options:
         options["at"] = _moment(options["at"])
     if options.get("delay", 0) in (None, math.inf):
@@ -112,11 +112,11 @@ def _checked(line: JobLine) -> JobLine:
     return line
 
 
-def _body(told: dict[str, Any]) -> Any:
-    if "body" in told:
-        return told.pop("body")
+def _body(record: dict[str, Any]) -> Any:
+    if "body" in record:
+        return record.pop("body")
     try:
-        return base64.b64decode(told.pop("body_base64"), validate=True)
+        return base64.b64decode(record.pop("body_base64"), validate=True)
     except (TypeError, ValueError):
         raise BadLine("its body_base64 is not base64") from None
 

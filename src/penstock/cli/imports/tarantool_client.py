@@ -148,8 +148,8 @@ class TarantoolServer:
             header = reader.value()
             status = header[0] if isinstance(header, dict) else 0
             if status & 0x8000:
-                told = reader.value()
-                text = told.get(0x31, "") if isinstance(told, dict) else ""
+                error_map = reader.value()
+                text = error_map.get(0x31, "") if isinstance(error_map, dict) else ""
                 raise BadSource(f"{self.label} refused the request: {text}", REFUSED)
         except (LookupError, TypeError, ProtocolError) as error:
             raise self._invalid_answer(error) from None

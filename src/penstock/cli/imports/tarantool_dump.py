@@ -66,22 +66,22 @@ class TarantoolDump:
         count, number, ended = 0, 0, False
         for number, end, line in scan_lines(self._file, progress):
             if line.strip():
-                told = self._object(line, number)
+                record = self._object(line, number)
                 if number == 1:
-                    if not isinstance(told.get("tarantool"), str):
+                    if not isinstance(record.get("tarantool"), str):
                         raise self._bad(
                             'this is not a dump of Tarantool: it does not start with {"tarantool": "<uuid>"}'
                         )
-                    self.id = told["tarantool"]
+                    self.id = record["tarantool"]
                 elif ended:
                     raise self._bad(f"line {number} is after the end of the dump")
-                elif "end" in told:
-                    ended = told["end"] == count
+                elif "end" in record:
+                    ended = record["end"] == count
                     if not ended:
-                        raise self._bad(f"the dump has {count:,} rows, but its last line says {told['end']!r}")
+                        raise self._bad(f"the dump has {count:,} rows, but its last line says {record['end']!r}")
                 else:
-                    self._row(told, f"line {number}")
-                    self._offsets.setdefault(told["space"], array("q")).append(end - len(line))
+                    self._row(record, f"line {number}")
+                    self._offsets.setdefault(record["space"], array("q")).append(end - len(line))
                     count += 1
         if not ended:
             raise self._bad(f'the dump is incomplete: after line {number} there is no {{"end": {count}}}')
@@ -92,20 +92,20 @@ class TarantoolDump:
 
     def _object(self, line: bytes, number: int) -> dict[str, Any]:
         try:
-            told = json.loads(line)
+            record = json.loads(line)
         except (ValueError, RecursionError):
-            told = None
-        if not isinstance(told, dict):
+            record = None
+        if not isinstance(record, dict):
             end = "" if line.endswith(b"\n") else "; the dump ends within it"
             raise self._bad(f"line {number} is not a JSON object{end}")
-        return told
+        return record
 
-    def _row(self, told: dict[str, Any], where: str) -> bytes:
+    def _row(self, record: dict[str, Any], where: str) -> bytes:
         try:
-            if isinstance(told.get("space"), str) and isinstance(told.get("tuple"), list):
-                return pack(told["tuple"])
-            if isinstance(told.get("space"), str) and isinstance(told.get("tuple_base64"), str):
-                raw = base64.b64decode(told["tuple_base64"], validate=True)
+            if isinstance(record.get("space"), str) and isinstance(record.get("tuple"), list):
+                return pack(record["tuple"])
+            if isinstance(record.get("space"), str) and isinstance(record.get("tuple_base64"), str):
+                raw = base64.b64decode(record["tuple_base64"], validate=True)
                 Reader(raw).length_of_array()
                 return raw
         except (ValueError, WrongType, ProtocolError):

@@ -138,9 +138,9 @@ class QueueReader:
         for state in counts:
             for job in place.jobs(state, JOBS_SHOWN) if counts[state] else []:  # type: ignore[arg-type]
                 rows[job.id] = _job_row(job, state)
-        told = ", ".join(f"{count:,} {state}" for state, count in counts.items() if count)
+        summary = ", ".join(f"{count:,} {state}" for state, count in counts.items() if count)
         headings = ("id", "state", "tries", "failed", "body")
-        return ViewData(headings, rows, f"Tube {tube} is empty.", f"{tube}: {told or 'no jobs'}")
+        return ViewData(headings, rows, f"Tube {tube} is empty.", f"{tube}: {summary or 'no jobs'}")
 
     def _journal(self) -> ViewData:
         self._open_queue()
@@ -195,10 +195,10 @@ class QueueReader:
 
 
 def _summary(rows: list[Record]) -> str:
-    told = ", ".join(
+    summary = ", ".join(
         f"{sum(row[state] for row in rows):,} {state}" for state in ("ready", "taken", "delayed", "buried")
     )
-    return f"{len(rows):,} tube{'' if len(rows) == 1 else 's'}: {told}"
+    return f"{len(rows):,} tube{'' if len(rows) == 1 else 's'}: {summary}"
 
 
 def _job_row(job: Job, state: str) -> tuple[str, ...]:
@@ -270,12 +270,12 @@ def _text(queue: Any, *words: str) -> str:
     return str(queue.execute(*words), "utf-8", "backslashreplace")
 
 
-def _consumer(told: dict[str, str]) -> tuple[str, tuple[str, ...]]:
+def _consumer(client: dict[str, str]) -> tuple[str, tuple[str, ...]]:
     """Return the id of a connection and its table row, from a line of CLIENT LIST."""
-    return told["id"], (
-        *(told["id"], told["addr"], told["name"] or told["lib-name"], told["user"]),
-        *(duration_text(int(told["age"]) * 1_000), duration_text(int(told["idle"]) * 1_000)),
-        *(told.get("held", ""), told.get("waits", "").strip("-"), told["cmd"]),
+    return client["id"], (
+        *(client["id"], client["addr"], client["name"] or client["lib-name"], client["user"]),
+        *(duration_text(int(client["age"]) * 1_000), duration_text(int(client["idle"]) * 1_000)),
+        *(client.get("held", ""), client.get("waits", "").strip("-"), client["cmd"]),
     )
 
 

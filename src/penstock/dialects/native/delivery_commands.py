@@ -57,9 +57,9 @@ _NOT_ONCE: Final = b"$4\r\nonce\r\n:0\r\n$7\r\ncreated\r\n"
 class DeliveryCommands:
     """The commands that put, take and finish jobs, and IDENTIFY. Other native commands find jobs with this class."""
 
-    def __init__(self, site: CommandContext) -> None:
-        self.context = site
-        self._engine: Engine = site.engine
+    def __init__(self, context: CommandContext) -> None:
+        self.context = context
+        self._engine: Engine = context.engine
         self._take_reply: WaitReply = _TakeReply(self, False)
         self._take_headers_reply: WaitReply = _TakeReply(self, True)
         self._put_reply: WaitReply = _PutReply(self)
@@ -615,10 +615,10 @@ class AckOrDeleteMany(SlicedCommand):
 
     def apply(self, caller: Caller, job: Job, now: i64) -> int:
         """Ack or delete one job. Return the engine's outcome code."""
-        site = self._native.context
+        context = self._native.context
         if self._deletes:
-            return site.delete(job, now)
-        return site.engine.ack(caller.connection.session, job, now)
+            return context.delete(job, now)
+        return context.engine.ack(caller.connection.session, job, now)
 
     def step(self, caller: Caller, now: i64) -> bool:
         native = self._native

@@ -32,10 +32,10 @@ _SCAN_COUNT: Final = 100
 class GlobalCommands:
     """The GLOBAL commands."""
 
-    def __init__(self, site: CommandContext) -> None:
-        self._context = site
-        self._lengths_reply: WaitReply = _SumsReply(site, [b"ready", b"taken", b"delayed", b"buried", b"copies"])
-        self._emptied_reply: WaitReply = _SumsReply(site, [b"deleted", b"left"])
+    def __init__(self, context: CommandContext) -> None:
+        self._context = context
+        self._lengths_reply: WaitReply = _SumsReply(context, [b"ready", b"taken", b"delayed", b"buried", b"copies"])
+        self._emptied_reply: WaitReply = _SumsReply(context, [b"deleted", b"left"])
 
     def qlen(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """Run GLOBAL QLEN queue: reply with the number of jobs of a queue on all reachable nodes."""
@@ -93,8 +93,8 @@ class GlobalCommands:
 class _SumsReply(WaitReply):
     """Replies with sums over all nodes that answered, the number of these nodes, and the number of the others."""
 
-    def __init__(self, site: CommandContext, names: list[bytes]) -> None:
-        self._context = site
+    def __init__(self, context: CommandContext, names: list[bytes]) -> None:
+        self._context = context
         self._names = names
 
     def write(self, caller: Caller, wait: Waiting, now: i64) -> None:

@@ -31,13 +31,13 @@ def write_packed(
     native: DeliveryCommands, reply: Reply, jobs: list[Job], with_bodies: bool, with_headers: bool
 ) -> None:
     """Write jobs as columns. If `with_bodies` is not set, all bodies are marked as not present."""
-    site = native.context
+    context = native.context
     ids, states, kinds, once = BytesWriter(), BytesWriter(), BytesWriter(), BytesWriter()
     numbers, created, deliveries, nacks = BytesWriter(), BytesWriter(), BytesWriter(), BytesWriter()
     tubes, bodies, keys, headers = VarColumn(), VarColumn(), VarColumn(), VarColumn()
     for job in jobs:
-        tube = site.engine.tube_of(job)
-        ids.write(site.id_of(job))
+        tube = context.engine.tube_of(job)
+        ids.write(context.id_of(job))
         states.append(u8(job.state))
         kinds.append(u8(job.user_body_kind()))
         once.append(1 if job.once else 0)
@@ -48,7 +48,7 @@ def write_packed(
         tubes.add_all(tube.name)
         tubes.end_row()
         if with_bodies:
-            body = site.body_or_none(job)
+            body = context.body_or_none(job)
             if body is not None:
                 bodies.add_all(body)
         bodies.end_row()

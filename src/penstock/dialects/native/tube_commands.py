@@ -75,9 +75,9 @@ _OPTION_WORDS: Final = [word.decode() for word in _OPTIONS]
 class TubeCommands:
     """The TUBE commands."""
 
-    def __init__(self, site: CommandContext) -> None:
-        self.context = site
-        self._engine: Engine = site.engine
+    def __init__(self, context: CommandContext) -> None:
+        self.context = context
+        self._engine: Engine = context.engine
 
     def create(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """Run TUBE CREATE name [TYPE type] [option value ...] [OPTIONS json] [POLICY json].

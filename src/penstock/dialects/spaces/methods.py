@@ -51,10 +51,10 @@ class SpaceFunctions(FunctionFamily):
     _upgraded: XqueueSpaces
     _methods: dict[bytes, Method]
 
-    def __init__(self, site: CommandContext, upgraded: XqueueSpaces) -> None:
-        self._context = site
-        self.engine = site.engine
-        self.tasks = Tasks(site)
+    def __init__(self, context: CommandContext, upgraded: XqueueSpaces) -> None:
+        self._context = context
+        self.engine = context.engine
+        self.tasks = Tasks(context)
         self._upgraded = upgraded
         self._methods = {}
         for name in (b"select", b"get", b"count", b"len"):

@@ -23,7 +23,7 @@ from mypy_extensions import i64
 from penstock.core.errors import PenstockError
 from penstock.core.limits import BATCH_JOBS_MAX
 from penstock.dialects.spaces.indexes import Comparable, Index, Query, comparable
-from penstock.dialects.tarantool.calls import SlicedCall, one
+from penstock.dialects.tarantool.calls import SlicedCall, encode_result
 from penstock.dialects.xqueue.formats import Field
 from penstock.node.caller import SLICE, Caller
 from penstock.wire.errors import BoxError
@@ -302,19 +302,19 @@ class CountCall(SlicedCall):
         space = self._space
         space.advance(now)
         if space.is_dropped():
-            return one(self._count)
+            return encode_result(self._count)
         scan = self._scan
         if scan is None:
             known = space.count(self._query)
             if known >= 0:
-                return one(known)
+                return encode_result(known)
             few = space.find_few(self._query, now)
             if few is not None:
                 self._add(few)
-                return one(self._count)
+                return encode_result(self._count)
             scan = self._scan = space.scan(self._query)
         self._add(scan.next(SLICE))
-        return one(self._count) if scan.is_over else None
+        return encode_result(self._count) if scan.is_over else None
 
     def _add(self, items: list[object]) -> None:
         space, query = self._space, self._query

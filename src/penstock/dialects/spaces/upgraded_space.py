@@ -42,9 +42,9 @@ class XqueueSpace(JobSpace):
     _rows: Rows
     _options: Options
 
-    def __init__(self, site: CommandContext, tube: Tube, rows: Rows) -> None:
+    def __init__(self, context: CommandContext, tube: Tube, rows: Rows) -> None:
         options = rows.options
-        self._context = site
+        self._context = context
         self._rows = rows
         self._options = options
         fields = list(options.format)
@@ -58,7 +58,7 @@ class XqueueSpace(JobSpace):
             indexes.append(Index(3, "runat", [options.runat, *key], fields))
         # If the tube is part of the key, it may differ from the key of the job.
         job_key = NO_FIELD if options.tube in options.key else options.tube
-        super().__init__(site.engine, tube, fields, indexes, [options.status, options.priority, job_key])
+        super().__init__(context.engine, tube, fields, indexes, [options.status, options.priority, job_key])
 
     def find(self, key: list[object], now: i64) -> Job | None:
         try:

@@ -23,8 +23,8 @@ from penstock.wire.msgpack import TOO_DEEP, VALUE_DEPTH_MAX, VALUES_MAX, values_
 class CallCommand:
     """The CALL command."""
 
-    def __init__(self, site: CommandContext, calls: CallDispatcher) -> None:
-        self._context = site
+    def __init__(self, context: CommandContext, calls: CallDispatcher) -> None:
+        self._context = context
         self._calls = calls
 
     def call(self, caller: Caller, args: list[bytes], now: i64) -> None:

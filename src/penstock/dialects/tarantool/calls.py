@@ -116,10 +116,10 @@ class Pending(PendingCall):
         self.sync = call.sync
         self.is_16 = call.code == iproto.CALL_16
 
-    def begin(self, site: CommandContext, wait: Waiting) -> None:
+    def begin(self, context: CommandContext, wait: Waiting) -> None:
         """Register the wait of this call. A RESP client is blocked meanwhile; an IPROTO client can send more calls."""
         if not isinstance(self.caller.reply, IprotoReply):
-            self.caller.wait_for(wait, _RespCallReply(site))
+            self.caller.wait_for(wait, _RespCallReply(context))
 
     def result(self, wait: Waiting, now: i64) -> bytes:
         """Return the results of the call after its wait has ended."""
@@ -150,12 +150,12 @@ class SlicedCall(SlicedCommand):
         return True
 
 
-def run_sliced(site: CommandContext, caller: Caller, long: SlicedCall, now: i64) -> bytes | None:
+def run_sliced(context: CommandContext, caller: Caller, long: SlicedCall, now: i64) -> bytes | None:
     """Run the first slice of a call now, and the others in later turns. Return None if the reply follows later."""
     results = long.run_slice(caller, now)
     while results is None:
-        if site.continue_sliced is not None:
-            site.continue_sliced(caller, long)
+        if context.continue_sliced is not None:
+            context.continue_sliced(caller, long)
             return None
         results = long.run_slice(caller, now)
     return results
@@ -190,8 +190,8 @@ def reply_to_resp_call(caller: Caller, results: bytes, handed: list[bytes]) -> N
 class _RespCallReply(WaitReply):
     """Writes the reply of a CALL over RESP that waited."""
 
-    def __init__(self, site: CommandContext) -> None:
-        self._context = site
+    def __init__(self, context: CommandContext) -> None:
+        self._context = context
 
     def write(self, caller: Caller, wait: Waiting, now: i64) -> None:
         pending = wait.tag
@@ -268,14 +268,14 @@ class CallDispatcher:
 
     def __init__(
         self,
-        desk: Dispatcher,
+        dispatcher: Dispatcher,
         families: dict[bytes, FunctionFamily],
         tubes: FunctionFamily,
         spaces: FunctionFamily,
         select: Select,
         log_in: LogIn,
     ) -> None:
-        self.dispatcher = desk
+        self.dispatcher = dispatcher
         self.families = families
         self.tubes = tubes
         self.spaces = spaces
@@ -297,7 +297,7 @@ class CallDispatcher:
             self._answer(caller, request, now)
             ended: i64 = self.dispatcher.clock_ns()
             if self.dispatcher.slow_ns >= 0 and ended - began >= self.dispatcher.slow_ns:
-                self.dispatcher.hooks.was_slow(caller, _redacted_words(request), ended - began)
+                self.dispatcher.hooks.record_slow(caller, _redacted_words(request), ended - began)
             began = ended
             if caller.closing or caller.reply.length > ANSWERS_BYTES_MAX:
                 break
@@ -523,7 +523,7 @@ class CallInbox(Inbox):
 # Results
 
 
-def one(value: object) -> bytes:
+def encode_result(value: object) -> bytes:
     """Encode `value` as the results of a function: an array with this one value."""
     return b"\x91" + pack(value)
 

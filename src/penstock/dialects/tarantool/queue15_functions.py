@@ -24,7 +24,7 @@ from penstock.core.policy import QUEUE15
 from penstock.core.states import NO_JOB, NOT_TAKEN, OK
 from penstock.core.tube import Tube
 from penstock.core.waits import TakeWait, Waiting
-from penstock.dialects.tarantool.calls import Method, Pending, SlicedCall, argument, one, run_sliced
+from penstock.dialects.tarantool.calls import Method, Pending, SlicedCall, argument, encode_result, run_sliced
 from penstock.dialects.tarantool.queue_functions import EmptyingCall, Kicking, lua_number
 from penstock.node.caller import ADMIN, READ, WRITE, Caller, check_tube
 from penstock.node.context import CommandContext
@@ -189,11 +189,11 @@ def _split(name: bytes) -> tuple[int, bytes]:
 class Queue15Functions:
     """The functions of the 1.5 API."""
 
-    def __init__(self, site: CommandContext) -> None:
+    def __init__(self, context: CommandContext) -> None:
         # Add priorities to 127, as the original's code does. Its documentation says otherwise.
         self.pri_is_offset = False
-        self._context = site
-        self._engine: Engine = site.engine
+        self._context = context
+        self._engine: Engine = context.engine
         self._calls: dict[int, dict[str, int]] = {}  # Counts of calls that change no task, by the number of the tube.
 
     def functions(self) -> dict[bytes, Method]:
@@ -392,7 +392,7 @@ class Queue15Functions:
         value = argument(call, 2)
         count = 1 if value is None else number(value, "count")
         if tube is None or count <= 0:
-            return one(0)
+            return encode_result(0)
         wanted = NEVER if count == math.inf else whole(count, "count")
         return run_sliced(self._context, caller, Kicking(call, self._engine, tube, wanted), now)
 
@@ -407,7 +407,7 @@ class Queue15Functions:
         """Run queue.truncate(space, tube): delete all tasks of a tube and return their number."""
         tube = self._find_tube(self._name(caller, call, _space(call)))
         if tube is None:
-            return one(0)
+            return encode_result(0)
         return run_sliced(self._context, caller, EmptyingCall(call, self._engine, tube, b"", False), now)
 
     def peek(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
@@ -423,7 +423,7 @@ class Queue15Functions:
         self.count(tube, "meta")
         extra = job.ensure_extra()
         given = job.priority if extra.priority_given == PRIORITY_UNSET else extra.priority_given
-        told: list[object] = [
+        fields: list[object] = [
             self._context.ids.hex(job.id).decode(),
             name_value(tube.name[len(_prefix(_space(call))) :]),
             STATE_WORDS[job.state],
@@ -438,7 +438,7 @@ class Queue15Functions:
             int(job.deliveries),
             _seconds(now),
         ]
-        return one(told)
+        return encode_result(fields)
 
     def statistics(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
         """Run queue.statistics(space, tube): return a flat list of names and values, all of them strings."""
@@ -447,7 +447,7 @@ class Queue15Functions:
         if argument(call, 1) is None:
             return run_sliced(self._context, caller, _Statistics(call, self, space), now)
         tube = self._find_tube(self._name(caller, call, space))
-        return one([] if tube is None else self.tube_statistics(tube))
+        return encode_result([] if tube is None else self.tube_statistics(tube))
 
     def tube_statistics(self, tube: Tube) -> list[str]:
         """Return the statistics of a tube as a flat list of names and values."""
@@ -547,4 +547,4 @@ class _Statistics(SlicedCall):
             if self._space < 0 or _split(tube.name)[0] == self._space:
                 if caller.any_tube or caller.may_use(tube.name):
                     self._statistics += self._queue.tube_statistics(tube)
-        return one(self._statistics) if self._cursor == 0 else None
+        return encode_result(self._statistics) if self._cursor == 0 else None

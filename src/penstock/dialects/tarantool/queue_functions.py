@@ -36,7 +36,7 @@ from penstock.dialects.tarantool.calls import (
     SlicedCall,
     argument,
     denied,
-    one,
+    encode_result,
     run_sliced,
 )
 from penstock.dialects.tarantool.tube_options import (
@@ -262,9 +262,9 @@ def lua_number(value: object) -> int | float | None:
 class Tasks:
     """Converts jobs to tasks, and finds jobs by the ids of tasks."""
 
-    def __init__(self, site: CommandContext) -> None:
-        self.context = site
-        self.engine: Engine = site.engine
+    def __init__(self, context: CommandContext) -> None:
+        self.context = context
+        self.engine: Engine = context.engine
 
     def tube(self, call: Request, name: bytes) -> Tube:
         """Return the tube with a name. If it does not exist, raise NoProcedure, because its methods do not exist."""
@@ -285,7 +285,7 @@ class Tasks:
         writer.append(letter)
         writer.write(data)
 
-    def one(self, job: Job, letter: i64) -> bytes:
+    def encode_task(self, job: Job, letter: i64) -> bytes:
         """Encode a task as the result of a method. `letter` is the state to show."""
         return self.with_data(job, letter, self.data(job))
 
@@ -364,10 +364,10 @@ def _shown_id(call: Request) -> str:
 class TubeMethods(Functions):
     """The methods of a tube: `queue.tube.NAME:method`."""
 
-    def __init__(self, site: CommandContext) -> None:
-        self.tasks = Tasks(site)
-        self._context = site
-        self._engine: Engine = site.engine
+    def __init__(self, context: CommandContext) -> None:
+        self.tasks = Tasks(context)
+        self._context = context
+        self._engine: Engine = context.engine
         super().__init__(
             {
                 b"put": Method(WRITE, self.put),
@@ -421,7 +421,7 @@ class TubeMethods(Functions):
             pending = _Put(self.tasks, caller, call)
             pending.begin(self._context, self._engine.wait_put(caller.connection, tube, draft, now, timeout, pending))
             return None
-        return self.tasks.one(job, returned_letter(job) if tube.driven else _put_letter(draft))
+        return self.tasks.encode_task(job, returned_letter(job) if tube.driven else _put_letter(draft))
 
     def take(self, caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
         """Run tube:take(timeout, {stube}): take a task, or wait for one until the timeout."""
@@ -450,10 +450,10 @@ class TubeMethods(Functions):
         if job is None:
             raise LuaError(_NOT_TAKEN)
         # A body on disk cannot be read after the job has ended.
-        results = b"" if isinstance(job.user_body(), bytes) else self.tasks.one(job, _LETTERS[s.GONE])
+        results = b"" if isinstance(job.user_body(), bytes) else self.tasks.encode_task(job, _LETTERS[s.GONE])
         if self._engine.ack(caller.connection.session, job, now) != OK:
             raise LuaError(_NOT_TAKEN)
-        return results or self.tasks.one(job, _LETTERS[s.GONE])
+        return results or self.tasks.encode_task(job, _LETTERS[s.GONE])
 
     def release(self, caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
         """Run tube:release(id, {delay, ttl, pri}): return a taken task to the tube."""
@@ -477,14 +477,14 @@ class TubeMethods(Functions):
         job = self.tasks.find(tube, call, now)
         if job is None or self._engine.release(caller.connection.session, job, now, delay, ttl, priority) != OK:
             raise LuaError(_NOT_TAKEN)
-        return self.tasks.one(job, _LETTERS[s.DELAYED if delay else s.READY])
+        return self.tasks.encode_task(job, _LETTERS[s.DELAYED if delay else s.READY])
 
     def _release_driven(self, caller: Caller, call: Request, tube: Tube, now: i64) -> bytes:
         options = driver_arguments(call, 1)
         job = self.tasks.find(tube, call, now)
         if job is None or self._engine.release_driven(caller.connection.session, job, options, now) != OK:
             raise LuaError(_NOT_TAKEN)
-        return self.tasks.one(job, returned_letter(job))
+        return self.tasks.encode_task(job, returned_letter(job))
 
     def touch(self, caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
         """Run tube:touch(id, seconds): extend the ttr of a taken task."""
@@ -499,12 +499,12 @@ class TubeMethods(Functions):
             raise LuaError(_NOT_TAKEN)
         if self._engine.touch(caller.connection.session, job, now, seconds_ms(more, "the time to add")) != OK:
             raise LuaError(_NOT_TAKEN)
-        return self.tasks.one(job, _LETTERS[job.state])
+        return self.tasks.encode_task(job, _LETTERS[job.state])
 
     def peek(self, caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
         """Run tube:peek(id): return a task without changing it."""
         job = self.tasks.require(self.tasks.tube(call, name), call, now)
-        return self.tasks.one(job, _LETTERS[job.state])
+        return self.tasks.encode_task(job, _LETTERS[job.state])
 
     def headers(self, caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
         """Run tube:headers(id): return the headers of a task as a map. A value that is not UTF-8 is binary."""
@@ -526,12 +526,12 @@ class TubeMethods(Functions):
             raise LuaError(f"Task {_shown_id(call)} not found")
         if outcome != OK:
             raise LuaError(_NOT_TAKEN)
-        return self.tasks.one(job, _LETTERS[s.BURIED])
+        return self.tasks.encode_task(job, _LETTERS[s.BURIED])
 
     def delete(self, caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
         """Run tube:delete(id): delete a task in any state and return it."""
         job = self.tasks.require(self.tasks.tube(call, name), call, now)
-        results = self.tasks.one(job, _LETTERS[s.GONE])
+        results = self.tasks.encode_task(job, _LETTERS[s.GONE])
         self.tasks.context.delete(job, now)
         return results
 
@@ -540,7 +540,7 @@ class TubeMethods(Functions):
         tube = self.tasks.tube(call, name)
         count = kick_count(argument(call, 0))
         if count < 0:
-            return one(count)
+            return encode_result(count)
         return run_sliced(self._context, caller, Kicking(call, self._engine, tube, whole_count(count)), now)
 
     def truncate(self, caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
@@ -647,7 +647,7 @@ class _Put(Pending):
         assert isinstance(wait, PutWait)
         if wait.refusal is not None:
             raise wait.refusal
-        return _FULL if wait.job is None else self._tasks.one(wait.job, _put_letter(wait.draft))
+        return _FULL if wait.job is None else self._tasks.encode_task(wait.job, _put_letter(wait.draft))
 
 
 # Calls that run in slices
@@ -671,7 +671,7 @@ class Kicking(SlicedCall):
             self._left = self._left - kicked if kicked == wanted else 0
             if self._left > 0:
                 return None
-        return one(self._kicked)
+        return encode_result(self._kicked)
 
 
 class EmptyingCall(SlicedCall):
@@ -696,7 +696,7 @@ class EmptyingCall(SlicedCall):
         if self._drops and not tube.dropped:
             _check_drop(self._engine, tube, now)
             self._engine.drop(tube, now)
-        return self._results or one(self._emptying.removed)
+        return self._results or encode_result(self._emptying.removed)
 
 
 def _check_drop(engine: Engine, tube: Tube, now: i64) -> None:
@@ -760,18 +760,18 @@ class _Listing(SlicedCall):
 class QueueFunctions(Functions):
     """The functions of the `queue` module."""
 
-    def __init__(self, site: CommandContext) -> None:
-        self._context = site
-        self._engine: Engine = site.engine
+    def __init__(self, context: CommandContext) -> None:
+        self._context = context
+        self._engine: Engine = context.engine
         create = Method(ADMIN, self.create_tube)
-        told = Method(READ, self.statistics)
+        statistics_method = Method(READ, self.statistics)
         super().__init__(
             {
                 b"create_tube": create,
                 b"schema.create_tube": create,
                 b"tube": Method(READ, self.tube),
-                b"statistics": told,
-                b"stats": told,
+                b"statistics": statistics_method,
+                b"stats": statistics_method,
                 b"identify": Method(READ | WRITE, self.identify),
                 b"state": Method(READ, self.state),
                 b"register_driver": Method(ADMIN, _refuse_function),
@@ -791,7 +791,7 @@ class QueueFunctions(Functions):
         if there is None:
             self._context.raise_if_elsewhere([name])
         if there is not None and given.get("if_not_exists"):
-            return one(description(there))
+            return encode_result(description(there))
         if not isinstance(type_name, str):
             raise LuaError(f"Unknown tube type {lua_text(type_name)}")
         driven = None if type_name in _TYPES else self._driven_policy(type_name, call)
@@ -803,7 +803,7 @@ class QueueFunctions(Functions):
         policy.check()
         check_policy(caller, policy)
         self._context.check_new([name], policy)
-        return one(description(self._engine.create_tube(name, policy, now)))
+        return encode_result(description(self._engine.create_tube(name, policy, now)))
 
     def _policy(self, type_name: str, given: dict[object, object]) -> TubePolicy:
         """Return the policy of a new tube. Options that its type does not have are ignored."""
@@ -830,7 +830,7 @@ class QueueFunctions(Functions):
             raise LuaError("argument #1 should be string or nil")
         raw = tube_name(name)
         check_tube(caller, raw)
-        return one(raw in self._engine.tubes or self._context.is_elsewhere(raw))
+        return encode_result(raw in self._engine.tubes or self._context.is_elsewhere(raw))
 
     def statistics(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
         """Run queue.statistics([name]): return the statistics of one tube, or of all tubes by name."""
@@ -844,7 +844,7 @@ class QueueFunctions(Functions):
         if tube is None:
             self._context.raise_if_elsewhere([raw])
             raise LuaError(f"attempt to index a nil value: there is no tube '{_text(raw)}'")
-        return one(statistics(tube))
+        return encode_result(statistics(tube))
 
     def identify(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
         """Run queue.identify([uuid]): join the session with this token, if given. Return the session's token.
@@ -870,7 +870,7 @@ class QueueFunctions(Functions):
 
     def state(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
         """Run queue.state(): return RUNNING, or ENDING if this node is leaving the cluster."""
-        return one("ENDING" if self._context.leaving else "RUNNING")
+        return encode_result("ENDING" if self._context.leaving else "RUNNING")
 
 
 def tube_name(value: object) -> bytes:
@@ -942,7 +942,7 @@ class _Names(SlicedCall):
         for tube in tubes:
             if caller.any_tube or caller.may_use(tube.name):
                 self._names.append(name_value(tube.name))
-        return one(self._names) if self._cursor == 0 else None
+        return encode_result(self._names) if self._cursor == 0 else None
 
 
 class _Statistics(SlicedCall):

@@ -103,8 +103,8 @@ class Space:
     _rows: Rows
     _last_time64: int
 
-    def __init__(self, site: CommandContext, tube: Tube, options: Options) -> None:
-        self.context = site
+    def __init__(self, context: CommandContext, tube: Tube, options: Options) -> None:
+        self.context = context
         self.tube = tube
         self.name = tube.name.decode("utf-8", "backslashreplace")
         self.make_id = None

@@ -35,8 +35,8 @@ class Upgrade:
 class XqueueSpaces:
     """The xqueue spaces of a node, by name. The object of a space is made when the space is first used."""
 
-    def __init__(self, site: CommandContext) -> None:
-        self.context = site
+    def __init__(self, context: CommandContext) -> None:
+        self.context = context
         self._known: dict[bytes, Space] = {}
 
     def find(self, name: bytes) -> Space | None:

@@ -165,7 +165,7 @@ class EngineWalk:
 
     def _end(self, now: i64) -> None:
         engine = self._engine
-        told: dict[str, int] = {
+        counts: dict[str, int] = {
             "upto": self.writer.position,
             "jobs": self.jobs,
             "next_id": engine.next_id,
@@ -173,7 +173,7 @@ class EngineWalk:
             "last_creation": engine.last_creation,
             "next_number": engine.next_number,
         }
-        self.writer.add_snapshot_end(told, now)
+        self.writer.add_snapshot_end(counts, now)
         self._next_phase()
 
 

@@ -158,15 +158,15 @@ class ClientCommands:
         """Run MONITOR: from now on, send the caller every command that the server runs."""
         caller.is_monitor = True
         self._server.clients.monitors[caller] = None
-        self._server.desk.is_monitored = True
+        self._server.dispatcher.is_monitored = True
         caller.reply.ok()
 
     def show(self, caller: Client, args: list[bytes]) -> None:
         """Send a command of `caller` to all clients that ran MONITOR."""
         monitors = self._server.clients.monitors
-        self._server.desk.is_monitored = bool(monitors)
+        self._server.dispatcher.is_monitored = bool(monitors)
         seconds, ns = divmod(time.time_ns(), 1_000_000_000)
-        shown = redacted(self._server.desk, args)
+        shown = redacted(self._server.dispatcher, args)
         words = b" ".join(b'"' + quoted(word) + b'"' for word in shown)
         line = b"%d.%06d [%s] %s" % (seconds, ns // 1000, caller.address.encode(), words)
         for connection in monitors:
@@ -209,12 +209,12 @@ def _parse_kill(args: list[bytes]) -> tuple[Callable[[Client], bool], bool]:
     return lambda connection: all(test(connection) for test in tests), skip_me
 
 
-def redacted(desk: Dispatcher, args: list[bytes]) -> list[bytes]:
+def redacted(dispatcher: Dispatcher, args: list[bytes]) -> list[bytes]:
     """Return the words of a command as other users may see them: shortened, and without secrets.
 
     `args` are the words of a RESP command. Over IPROTO they are the name of a function and its arguments.
     """
-    command = desk.find(args[0])
+    command = dispatcher.find(args[0])
     name = command.name if command else b""
     shown = [_cut(word) for word in args[:_WORDS_MAX]]
     if name and args[0].lower() != name:

@@ -42,7 +42,7 @@ class ClusterCommands:
             membership.cluster.announce_condition(now)
             reply.bulk(nodes_text(membership.members, membership.address_for(caller.local_address)).encode())
         elif word == b"HOMES" and count == 2:
-            self._server.site.run_sliced(caller, _Homes(self._server.membership.cluster), now)
+            self._server.context.run_sliced(caller, _Homes(self._server.membership.cluster), now)
         elif word == b"MYID" and count == 2:
             reply.bulk(self._server.node_id.encode())
         elif word == b"INFO" and count == 2:
@@ -60,7 +60,7 @@ class ClusterCommands:
         elif word == b"EPOCH" and count in (3, 4):
             self._epoch(caller, args[2], args[3:], now)
         elif word == b"LEAVING" and count == 2:
-            reply.simple(b"yes" if self._server.site.leaving else b"no")
+            reply.simple(b"yes" if self._server.context.leaving else b"no")
         elif word == b"LEAVING" and count == 3:
             self._leave(caller, args[2])
         elif word == b"RESET" and (count == 2 or (count == 3 and args[2].upper() in (b"SOFT", b"HARD"))):
@@ -71,7 +71,7 @@ class ClusterCommands:
     def _info(self) -> str:
         membership = self._server.membership
         members, bus, homes = membership.members, membership.bus, membership.cluster.homes
-        told: dict[str, object] = {
+        fields: dict[str, object] = {
             "cluster_state": "ok",
             "cluster_known_nodes": 1 + len(members.peers),
             "cluster_reachable_nodes": len(members.reachable()),
@@ -93,10 +93,10 @@ class ClusterCommands:
             **({} if bus.forwarding is None else bus.forwarding.counts()),
         }
         sent = membership.mail.sent
-        told |= {
+        fields |= {
             f"cluster_stats_sent_{MESSAGE_NAMES[kind]}": sent[kind] for kind in range(MESSAGES_COUNT) if sent[kind]
         }
-        return "".join(f"{name}:{value}\r\n" for name, value in told.items())
+        return "".join(f"{name}:{value}\r\n" for name, value in fields.items())
 
     def _save(self, caller: Connection) -> None:
         try:
@@ -161,7 +161,7 @@ class ClusterCommands:
     def _reset(self, caller: Connection, hard: bool) -> None:
         flush(self._server, caller)
         self._server.membership.reset(hard)
-        self._server.site.node = self._server.node_id.encode()
+        self._server.context.node = self._server.node_id.encode()
 
 
 def _epoch(word: bytes) -> int:

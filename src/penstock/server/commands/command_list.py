@@ -28,6 +28,6 @@ def tables() -> tuple[list[Command], list[Command]]:
         native = {row.name.partition(b" ")[0] for row in rows}
     finally:
         loop.close()
-    known = server.desk.commands
+    known = server.dispatcher.commands
     own = [member for name in known if name in native for member in known[name].members or [known[name]]]
     return [command for name, command in known.items() if name not in native], own

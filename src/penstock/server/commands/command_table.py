@@ -132,6 +132,6 @@ def install(server: Server) -> Info:
         command("debug -2 a debug", GRAMMAR, "Run a subcommand for tests.", debugging.debug),
     ]
     for row in commands_of([*rows, *native_rows(server), *pipeline_rows(server), *function_rows(server)]):
-        server.desk.add(row, row.name)
+        server.dispatcher.add(row, row.name)
     connect_server(server, ServerHooks(server, clients.show, slowlog, latency))
     return info

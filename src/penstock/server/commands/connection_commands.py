@@ -105,7 +105,7 @@ class ConnectionCommands:
         """Reply to Disque's HELLO with this node and its peers."""
         reply, members = caller.reply, self._server.membership.members
         self._server.membership.cluster.announce_condition(now)
-        flags = members.condition | (NODE_LEAVING if self._server.site.leaving else 0)
+        flags = members.condition | (NODE_LEAVING if self._server.context.leaving else 0)
         known = [peer for peer in members.peers.values() if peer.is_member()]
         reply.array(3 + len(known))
         reply.integer(1)
@@ -154,7 +154,7 @@ class ConnectionCommands:
         A user sees the commands that it may run. A renamed command is shown only to a user who asks for its new name.
         """
         commands = {
-            name: command for name, command in self._server.desk.commands.items() if command.group & caller.groups
+            name: command for name, command in self._server.dispatcher.commands.items() if command.group & caller.groups
         }
         listed = {name: command for name, command in commands.items() if name == command.name}
         reply = caller.reply

@@ -12,7 +12,7 @@ from typing import Final
 from penstock.core.limits import DURATION_MS_MAX
 from penstock.dialects.spaces.methods import BoxFunctions, SpaceFunctions
 from penstock.dialects.tarantool.call_command import CallCommand
-from penstock.dialects.tarantool.calls import CallDispatcher, Functions, LogIn, Method, argument, one
+from penstock.dialects.tarantool.calls import CallDispatcher, Functions, LogIn, Method, argument, encode_result
 from penstock.dialects.tarantool.queue_functions import QueueFunctions, TubeMethods, lua_text, read_options
 from penstock.dialects.xqueue.calls import SpaceMethods, XqueueFunctions
 from penstock.node.caller import ADMIN, READ, Caller, check_whole_server
@@ -37,10 +37,10 @@ def functions(server: Server, is_15: bool, log_in: LogIn) -> CallDispatcher:
     `log_in` runs AUTH requests.
     """
     administration = Administration(server)
-    tubes = TubeMethods(server.site)
+    tubes = TubeMethods(server.context)
     tubes.add(b"grant", Method(ADMIN, administration.grant))
     tubes.add(b"grant_role", Method(ADMIN, administration.grant_role))
-    queue = QueueFunctions(server.site)
+    queue = QueueFunctions(server.context)
     queue.add(b"cfg", Method(ADMIN, administration.cfg))
     queue15 = server.queue15.functions()
     for name, method in queue15.items():
@@ -48,13 +48,15 @@ def functions(server: Server, is_15: bool, log_in: LogIn) -> CallDispatcher:
             queue.add(name, method)
     box = BoxFunctions({b"info": Method(READ, administration.info)})
     families = {b"queue": queue, b"queue15": Functions(queue15), b"xqueue": XqueueFunctions(server.spaces), b"box": box}
-    spaces = SpaceFunctions(server.site, server.spaces)
-    return CallDispatcher(server.desk, families, tubes, SpaceMethods(server.spaces, spaces), spaces.select, log_in)
+    spaces = SpaceFunctions(server.context, server.spaces)
+    return CallDispatcher(
+        server.dispatcher, families, tubes, SpaceMethods(server.spaces, spaces), spaces.select, log_in
+    )
 
 
 def function_rows(server: Server) -> list[Command]:
     """Return the rows of the command table for functions. There is one: CALL."""
-    calls = CallCommand(server.site, functions(server, False, _no_log_in))
+    calls = CallCommand(server.context, functions(server, False, _no_log_in))
     return [
         command(
             *("call -2 w all", "function [argument ...]"),
@@ -84,14 +86,14 @@ class Administration:
     def info(self, caller: Caller, call: Request, _: bytes, now: int) -> bytes | None:
         """Run box.info(). Connection pools use it to find out which instance accepts writes."""
         server = self._server
-        return one(
+        return encode_result(
             {
                 "id": 1,
                 "package": "Penstock",
                 "version": VERSION,
                 "uuid": uuid_of(server.node_id),
                 "status": "running",
-                "ro": server.site.leaving,
+                "ro": server.context.leaving,
             }
         )
 
@@ -123,7 +125,7 @@ class Administration:
         With `truncate`, the user may also truncate the tube.
         """
         if tube not in self._server.turn.engine.tubes:
-            self._server.site.raise_if_elsewhere([tube])
+            self._server.context.raise_if_elsewhere([tube])
             raise NoProcedure(call.name)
         user = argument(call, 0)
         options = read_options(call.args[1]) if len(call.args) > 1 else {}

@@ -26,7 +26,7 @@ class HistoryCommands:
         """Run JOB HISTORY id: reply with all events of a job, even if the job has ended."""
         server = self._server
         number = server.native.number(caller, args[2], now)
-        journal = server.host.has_journal()
+        journal = server.host.require_journal()
         caller.busy = True
 
         def read() -> list[Event]:

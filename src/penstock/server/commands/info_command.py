@@ -66,8 +66,8 @@ class Info:
 
     def sample(self) -> None:
         """Record the present values of the counters. Rates are computed from the last samples."""
-        turn, desk = self._server.turn, self._server.desk
-        self._samples.append((time.monotonic(), int(desk.executed), int(turn.bytes_in), int(turn.bytes_out)))
+        turn, dispatcher = self._server.turn, self._server.dispatcher
+        self._samples.append((time.monotonic(), int(dispatcher.executed), int(turn.bytes_in), int(turn.bytes_out)))
         self._memory_peak = max(self._memory_peak, self._server.used_memory())
 
     def _rate(self, figure: int) -> float:
@@ -157,10 +157,10 @@ class Info:
         return figures
 
     def _about_traffic(self) -> Figures:
-        clients, turn, desk = self._server.clients, self._server.turn, self._server.desk
+        clients, turn, dispatcher = self._server.clients, self._server.turn, self._server.dispatcher
         return {
             "total_connections_received": clients.accepted,
-            "total_commands_processed": int(desk.executed),
+            "total_commands_processed": int(dispatcher.executed),
             "instantaneous_ops_per_sec": round(self._rate(1)),
             "total_net_input_bytes": int(turn.bytes_in),
             "total_net_output_bytes": int(turn.bytes_out),
@@ -168,7 +168,7 @@ class Info:
             "instantaneous_output_kbps": f"{self._rate(3) / 1024:.2f}",
             "rejected_connections": clients.rejected,
             "latest_fork_usec": 0,
-            "errors_internal": int(desk.internal_errors),
+            "errors_internal": int(dispatcher.internal_errors),
         }
 
     def _about_cpu(self) -> Figures:
@@ -183,7 +183,7 @@ class Info:
 
     def _about_commands(self) -> Figures:
         figures: Figures = {}
-        for command in self._server.desk.commands.values():
+        for command in self._server.dispatcher.commands.values():
             if command.calls:
                 us = int(command.ns) / 1000
                 figures[f"cmdstat_{command.name.decode()}"] = (

@@ -113,7 +113,7 @@ class JournalCommands:
             if words.option() != b"COUNT":
                 raise words.unknown(["COUNT"])
             most = _within(words.integer(), "COUNT", _BLOCKS_MAX)
-        log = self._server.host.has_journal().log
+        log = self._server.host.require_journal().log
         check_range(start, end, log.written)
         self._start(caller, _Digest(self, caller, start, min(end, log.durable), most), now)
 
@@ -148,7 +148,7 @@ class JournalCommands:
 
     def follow(self, follower: _Follow) -> None:
         """Let a follower wait until more of the log is durable."""
-        journal = self._server.host.has_journal()
+        journal = self._server.host.require_journal()
         journal.log.on_durable = self._schedule_wake
         self._followers[follower] = None
         if follower.position < journal.log.durable:
@@ -175,7 +175,7 @@ class JournalCommands:
 
     def in_thread(self, work: Callable[[LogFollower], object], done: Callable[[asyncio.Future[object]], None]) -> None:
         """Run `work` on the log in a thread, then `done` in the event loop."""
-        tap = self._server.host.has_journal().follower
+        tap = self._server.host.require_journal().follower
         future = self._server.loop.run_in_executor(self._server.readers, work, tap)
         future.add_done_callback(done)
 
@@ -256,7 +256,7 @@ class _Files(_Lookup):
         """Write the id of the node, the secret key for its job ids, the positions, and the files."""
         assert isinstance(self.found, tuple)
         who, files = self.found
-        log = self._commands.server.host.has_journal().log
+        log = self._commands.server.host.require_journal().log
         texts = {b"node": who.node, b"log": who.of_log, b"key": who.key.hex()}
         numbers = {b"node_epoch": who.node_epoch, b"durable": log.durable - 1, b"written": log.written - 1}
         reply.map(len(texts) + len(numbers) + 1)
@@ -324,16 +324,21 @@ class _Head(_Lookup):
     """Runs JOURNAL HEAD."""
 
     def read(self, tap: LogFollower) -> object:
-        return tap.first(self._commands.server.host.has_journal().log.durable)
+        return tap.first(self._commands.server.host.require_journal().log.durable)
 
     def answer(self, reply: Reply) -> None:
-        log = self._commands.server.host.has_journal().log
-        told = {b"epoch": log.epoch, b"first": self.found, b"durable": log.durable - 1, b"written": log.written - 1}
-        reply.map(1 + len(told))
+        log = self._commands.server.host.require_journal().log
+        positions = {
+            b"epoch": log.epoch,
+            b"first": self.found,
+            b"durable": log.durable - 1,
+            b"written": log.written - 1,
+        }
+        reply.map(1 + len(positions))
         reply.bulk(b"node")
         # Positions belong to a log. After CLUSTER RESET HARD the log keeps the id that its node had before.
         reply.bulk(log.node.encode())
-        for name, number in told.items():
+        for name, number in positions.items():
             assert isinstance(number, int)
             reply.bulk(name)
             reply.integer(number)

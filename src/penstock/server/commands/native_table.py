@@ -36,7 +36,7 @@ def command(spec: str, grammar: str, summary: str, handler: Callable[[Any, list[
 
 def native_rows(server: Server) -> list[Command]:
     native, tubes, jobs, history = server.native, server.tubes, server.jobs, HistoryCommands(server)
-    everywhere = GlobalCommands(server.site)
+    everywhere = GlobalCommands(server.context)
     return [
         # Jobs
         command(

@@ -18,7 +18,7 @@ class ScanCommands:
     def qscan(self, caller: Connection, args: list[bytes], now: int) -> None:
         """Run QSCAN [cursor] [COUNT n] [BUSYLOOP] [MINLEN n] [MAXLEN n] [IMPORTRATE n]: list queues."""
         query = parse_query(args, jobs=False)
-        self._server.site.run_sliced(caller, QueueScan(self._server.turn.engine, self._server.disque, query), now)
+        self._server.context.run_sliced(caller, QueueScan(self._server.turn.engine, self._server.disque, query), now)
 
     def jscan(self, caller: Connection, args: list[bytes], now: int) -> None:
         """Run JSCAN [cursor] [COUNT n] [BUSYLOOP] [QUEUE q] [STATE s ...] [REPLY all|id]: list jobs."""
@@ -26,7 +26,7 @@ class ScanCommands:
         if query.queue is not None:
             check_tube(caller, query.queue)
             self._seek(query.queue)
-        self._server.site.run_sliced(caller, JobScan(self._server.turn.engine, self._server.disque, query), now)
+        self._server.context.run_sliced(caller, JobScan(self._server.turn.engine, self._server.disque, query), now)
 
     def qpeek(self, caller: Connection, args: list[bytes], now: int) -> None:
         """Run QPEEK queue count: reply with the oldest jobs of a queue, or with the newest if `count` is negative."""
@@ -34,7 +34,7 @@ class ScanCommands:
         check_tube(caller, args[1])
         self._seek(args[1])
         if count < 0:
-            self._server.site.run_sliced(
+            self._server.context.run_sliced(
                 caller, PeekNewest(self._server.turn.engine, self._server.disque, args[1], -count), now
             )
         else:
@@ -43,4 +43,4 @@ class ScanCommands:
     def _seek(self, queue: bytes) -> None:
         """Raise Elsewhere if a queue is on another node, so that the command is forwarded."""
         if queue not in self._server.turn.engine.tubes:
-            self._server.site.raise_if_elsewhere([queue])
+            self._server.context.raise_if_elsewhere([queue])

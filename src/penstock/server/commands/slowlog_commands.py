@@ -29,7 +29,7 @@ class Slowlog:
         """Record a command that took `ns` nanoseconds, if that is above the threshold."""
         if not 0 <= self._server.config.slowlog_log_slower_than * 1000 <= ns:
             return
-        kept = redacted(self._server.desk, args)
+        kept = redacted(self._server.dispatcher, args)
         self._entries.appendleft((self._number, int(time.time()), ns // 1000, kept))
         self._number += 1
         while len(self._entries) > self._server.config.slowlog_max_len:

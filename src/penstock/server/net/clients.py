@@ -207,21 +207,21 @@ class Clients:
         self._unknown.pop(connection, None)
         connection.transport.set_write_buffer_limits(high=UNSENT_BYTES_HIGH)
 
-    def is_unfinished(self, connection: Connection, unfinished: bool) -> None:
+    def set_unfinished(self, connection: Connection, unfinished: bool) -> None:
         """Record whether a client has sent an incomplete command. `sweep` closes clients that stay unfinished."""
         if unfinished:
             self._unfinished[connection] = time.monotonic()
         else:
             self._unfinished.pop(connection, None)
 
-    def is_slow(self, connection: Connection, slow: bool) -> None:
+    def set_slow(self, connection: Connection, slow: bool) -> None:
         """Record whether a client reads its replies too slowly. `sweep` closes clients that stay slow."""
         if slow:
             self._slow.setdefault(connection, time.monotonic())
         else:
             self._slow.pop(connection, None)
 
-    def is_held(self, connection: Connection, held: bool) -> None:
+    def set_held(self, connection: Connection, held: bool) -> None:
         """Record whether reading from a client is paused. `sweep` checks whether such a client has disconnected."""
         if held:
             self._held[connection] = None
@@ -259,7 +259,7 @@ class Clients:
         for connection in list(self._held):
             # The end of a connection that is not read goes unnoticed otherwise.
             if connection.is_waiting and _has_left(connection.transport.get_extra_info("socket")):
-                connection.has_left()
+                connection.stopped_sending()
         if limits.idle_s:
             since = self._turn.clock.now() - int(limits.idle_s * 1000)
             for connection in self._own():

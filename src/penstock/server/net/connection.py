@@ -29,9 +29,9 @@ class ConnectionObserver(Protocol):
     def opened(self, connection: Connection) -> None: ...
     def closed(self, connection: Connection) -> None: ...
     def authenticated(self, connection: Connection) -> None: ...
-    def is_unfinished(self, connection: Connection, unfinished: bool) -> None: ...
-    def is_slow(self, connection: Connection, slow: bool) -> None: ...
-    def is_held(self, connection: Connection, held: bool) -> None: ...
+    def set_unfinished(self, connection: Connection, unfinished: bool) -> None: ...
+    def set_slow(self, connection: Connection, slow: bool) -> None: ...
+    def set_held(self, connection: Connection, held: bool) -> None: ...
     def note_unread(self, connection: Connection, unread: int) -> None: ...
 
 
@@ -79,12 +79,12 @@ class Connection(Client):
     def pause_writing(self) -> None:
         """Stop running the client's commands, because it does not read its replies."""
         self.is_unread = True
-        self._overseer.is_slow(self, True)
+        self._overseer.set_slow(self, True)
         self.hold()
 
     def resume_writing(self) -> None:
         self.is_unread = False
-        self._overseer.is_slow(self, False)
+        self._overseer.set_slow(self, False)
         if not self.lost:
             self._turn.reads_again(self)
 
@@ -120,7 +120,7 @@ class Connection(Client):
     def set_held(self, held: bool) -> None:
         """Pause reading from the socket, or resume it."""
         self.is_held = held
-        self._overseer.is_held(self, held)
+        self._overseer.set_held(self, held)
         if held:
             self.transport.pause_reading()
         else:
@@ -128,7 +128,7 @@ class Connection(Client):
 
     def note_unfinished(self) -> None:
         """Report whether a command is incomplete. `clients.py` closes the connection if the rest comes too late."""
-        self._overseer.is_unfinished(self, self.is_unfinished)
+        self._overseer.set_unfinished(self, self.is_unfinished)
 
     # Called by commands and by the overseer
 
@@ -139,9 +139,9 @@ class Connection(Client):
         self.log_in(user.name, user.groups, user.tubes)
         self._overseer.authenticated(self)
 
-    def has_left(self) -> None:
+    def stopped_sending(self) -> None:
         """End the waits of a client that has disconnected while reading was paused. Its other commands can then run."""
-        self._turn.has_left(self)
+        self._turn.stopped_sending(self)
 
     def fileno(self) -> int:
         """Return the file descriptor of the socket, or -1 if there is none."""

@@ -39,7 +39,7 @@ class Metrics:
     def collect(self) -> Iterable[Metric]:
         """Yield all metrics. prometheus-client calls this."""
         server = self._server
-        engine, desk, clients = server.turn.engine, server.desk, server.clients
+        engine, dispatcher, clients = server.turn.engine, server.dispatcher, server.clients
         journal = server.host.journal
         build = GaugeMetricFamily("penstock_build_info", "Version and build.", labels=["version", "python", "compiled"])
         build.add_metric([__version__, platform.python_version(), "yes" if is_compiled() else "no"], 1)
@@ -55,7 +55,9 @@ class Metrics:
         yield GaugeMetricFamily("penstock_waiting_takes", "Connections that wait for a job.", waiting)
         yield CounterMetricFamily("penstock_connections_accepted", "Connections accepted.", clients.accepted)
         yield CounterMetricFamily("penstock_connections_rejected", "Connections refused.", clients.rejected)
-        yield CounterMetricFamily("penstock_internal_errors", "Internal errors since start.", int(desk.internal_errors))
+        yield CounterMetricFamily(
+            "penstock_internal_errors", "Internal errors since start.", int(dispatcher.internal_errors)
+        )
         yield CounterMetricFamily("penstock_received_bytes", "Bytes received.", int(server.turn.bytes_in))
         yield CounterMetricFamily("penstock_sent_bytes", "Bytes sent.", int(server.turn.bytes_out))
         yield CounterMetricFamily(
@@ -78,7 +80,7 @@ class Metrics:
     def _commands(self) -> Iterable[Metric]:
         calls = CounterMetricFamily("penstock_commands", "Calls of a command.", labels=["command"])
         seconds = CounterMetricFamily("penstock_command_seconds", "Time spent in a command.", labels=["command"])
-        for command in self._server.desk.commands.values():
+        for command in self._server.dispatcher.commands.values():
             if command.calls:
                 calls.add_metric([command.name.decode()], int(command.calls))
                 seconds.add_metric([command.name.decode()], int(command.ns) / 1e9)

@@ -32,7 +32,7 @@ class ServerAdmission(Admission):
     def inbox(self, protocol: i64) -> Inbox:
         limits = self._server.clients.limits
         if protocol in (m.RESP_2, m.RESP_3):
-            return RespInbox(RespParser(limits.bulk_max, limits.buffer_max), self._server.desk)
+            return RespInbox(RespParser(limits.bulk_max, limits.buffer_max), self._server.dispatcher)
         parser = IprotoParser(limits.bulk_max, limits.buffer_max)
         return CallInbox(parser, self._calls[int(protocol)], WAITS_PER_CONNECTION_MAX)
 
@@ -47,6 +47,6 @@ def open_forwarding(server: Server, iproto_ports: list[IprotoPort]) -> None:
     """Start to forward commands of this server's clients to other nodes, and to serve the clients of other nodes."""
     turn, cluster = server.turn, server.membership.cluster
     guests = ForwardedClients(turn, cluster, TunnelLinks(turn, cluster), ServerAdmission(server, iproto_ports))
-    forwarding = Forwarding(turn, server.site, cluster, guests)
+    forwarding = Forwarding(turn, server.context, cluster, guests)
     server.membership.bus.forwarding = forwarding
-    turn.remote = server.desk.remote = server.site.remote = forwarding
+    turn.remote = server.dispatcher.remote = server.context.remote = forwarding

@@ -173,7 +173,7 @@ class Bus(PeerLinks):
 
     def send(self, messages: Messages) -> None:
         """Send messages. Those to a peer without a link are dropped."""
-        scribe = MessageEncoder()
+        encoder = MessageEncoder()
         unsent_max = _UNSENT_BYTES_MAX + _UNSENT_BODIES_MAX * self._turn.engine.body_bytes_max
         for node, said in messages.items():
             link = self._outbound.get(node)
@@ -182,7 +182,7 @@ class Bus(PeerLinks):
                 continue
             self.sent += len(said)
             self.packets_out += 1
-            link.send(said, scribe)
+            link.send(said, encoder)
             if link.unsent() > unsent_max:
                 link.fail("unread messages exceed the limit")
 
@@ -317,10 +317,10 @@ class Bus(PeerLinks):
             link.expected = found
         link.opened_at = self._loop.time()
 
-    def has_room(self, link: Outbound) -> None:
+    def send_waiting(self, link: Outbound) -> None:
         """Send the forwarded commands and replies that were held back while the outgoing link was full."""
         if self.forwarding is not None and not self._closed:
-            self.forwarding.has_room(link.expected)
+            self.forwarding.send_waiting(link.expected)
 
     def lost(self, link: Link) -> None:
         if isinstance(link, Inbound):

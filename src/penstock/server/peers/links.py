@@ -45,7 +45,7 @@ class LinkOwner(Protocol):
     def receive(self, link: Inbound, said: list[Message]) -> None: ...
     def incarnation(self) -> bytes: ...
     def link_opened(self, link: Outbound, found: bytes, incarnation: bytes) -> None: ...
-    def has_room(self, link: Outbound) -> None: ...
+    def send_waiting(self, link: Outbound) -> None: ...
     def lost(self, link: Link) -> None: ...
     def refused(self, link: Link, why: str) -> None: ...
 
@@ -236,10 +236,10 @@ class Outbound(Link):
         self.seal = wire.PacketTags(made.link_key())
         exchange.link_opened(self, hello.node, hello.incarnation)
 
-    def send(self, letters: list[Message], scribe: wire.MessageEncoder) -> None:
+    def send(self, messages: list[Message], encoder: wire.MessageEncoder) -> None:
         """Send messages in one write."""
         assert self.seal is not None
-        self.write(wire.encode_packets(letters, self.seal, scribe))
+        self.write(wire.encode_packets(messages, self.seal, encoder))
 
     def pause_writing(self) -> None:
         """Record that the peer reads slowly, so that clients' bytes have to wait."""
@@ -248,7 +248,7 @@ class Outbound(Link):
     def resume_writing(self) -> None:
         """Let clients' bytes be sent again, because the peer has read most of the written bytes."""
         self.is_crowded = False
-        self.owner.has_room(self)
+        self.owner.send_waiting(self)
 
     def unsent(self) -> int:
         """Return how many bytes are not sent yet."""

@@ -92,11 +92,11 @@ class JobsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.rows_per_trigger
         with as_source_error():
             begin = self._ack_finished(start)
-            desk = self._client_for(begin["consumer"])
+            client = self._client_for(begin["consumer"])
             if self._left is None:
-                newest, _ = desk.claim(begin["claim"], most, True)
+                newest, _ = client.claim(begin["claim"], most, True)
             else:
-                newest, claimed = desk.claim(begin["claim"], min(most, self._left), False)
+                newest, claimed = client.claim(begin["claim"], min(most, self._left), False)
                 self._left -= claimed
             return {**begin, "claim": newest} if newest > begin["claim"] else start
 
@@ -107,13 +107,13 @@ class JobsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         its last second, or it is another server. The jobs are then still in their tube, and a new consumer claims them.
         """
         if start != self._lost:
-            desk = self._client_for(start["consumer"])
-            desk.ack(start["claim"])
-            if desk.newest >= start["claim"]:
+            client = self._client_for(start["consumer"])
+            client.ack(start["claim"])
+            if client.newest >= start["claim"]:
                 return start
             if self._options.consumer is not None:
                 raise SourceError(
-                    f"the server has {desk.newest} claims of consumer {start['consumer']}, and the checkpoint "
+                    f"the server has {client.newest} claims of consumer {start['consumer']}, and the checkpoint "
                     f"{start['claim']}: the server has lost claims, or is another one; start with a new checkpoint"
                 )
             self._lost = start
@@ -130,8 +130,8 @@ class JobsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             # If the first batch is planned again after a restart, the start has a newly generated consumer. The end has
             # the consumer that made the claims.
             same = start["consumer"] == end["consumer"]
-            desk = self._client_for(end["consumer"])
-            return list(desk.parts(start["claim"] if same else 0, end["claim"]))
+            client = self._client_for(end["consumer"])
+            return list(client.parts(start["claim"] if same else 0, end["claim"]))
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
         """Yield the jobs of one Spark task."""

@@ -113,8 +113,8 @@ def _at_most_once(world: World, by_id: dict[bytes, list[Delivery]]) -> Iterator[
             times.setdefault(delivery.body, []).append(delivery)
     for body, deliveries in times.items():
         if len(deliveries) > 1:
-            told = ", ".join(f"by node {each.node} at {_moment(each.at)}" for each in deliveries)
-            yield f"C3: {_describe(world.history.adds[body])} was delivered {len(deliveries)} times: {told}"
+            summary = ", ".join(f"by node {each.node} at {_moment(each.at)}" for each in deliveries)
+            yield f"C3: {_describe(world.history.adds[body])} was delivered {len(deliveries)} times: {summary}"
 
 
 def _contents(world: World, by_id: dict[bytes, list[Delivery]]) -> Iterator[str]:
@@ -371,7 +371,7 @@ def kept_back(world: World) -> list[str]:
     found: list[str] = []
     for node in world.nodes:
         for job in _jobs(node) if node.up else []:
-            if job.state in (s.READY, s.DELAYED) and not job.once and node.site.id_of(job) not in delivered:
+            if job.state in (s.READY, s.DELAYED) and not job.once and node.context.id_of(job) not in delivered:
                 found.append(f"{_shown(node, job)} at node {node.number},")
     return found
 
@@ -407,7 +407,7 @@ def check_owners(world: World) -> None:
             continue
         for job in _jobs(node):
             if job.once and job.deliveries == 0 and job.state in (s.READY, s.DELAYED, s.STAGED):
-                id = node.site.id_of(job)
+                id = node.context.id_of(job)
                 if id in owner:
                     raise Violation(f"C11: {id!r} is queued at node {owner[id]} and at node {node.number}")
                 owner[id] = node.number
@@ -422,7 +422,7 @@ def check_acks(world: World) -> None:
         return
     for node in world.nodes:
         for job in _jobs(node):
-            id = node.site.id_of(job)
+            id = node.context.id_of(job)
             acks = world.history.acks.get(id, [])
             if job.once or not any(_is_kept(world, ack) for ack in acks) or any(ack.fast for ack in acks):
                 continue
@@ -512,7 +512,7 @@ def _twice(first: Delivery, second: Delivery) -> str:
 
 
 def _shown(node: SimNode, job: Job) -> str:
-    return f"{node.site.id_of(job).decode()}, which is {s.STATE_NAMES[job.state]}"
+    return f"{node.context.id_of(job).decode()}, which is {s.STATE_NAMES[job.state]}"
 
 
 def _moment(us: int) -> str:

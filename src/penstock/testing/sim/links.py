@@ -104,13 +104,13 @@ class Links:
         """Return the links to `other` that lead to the process with the number `life`, or to an earlier process."""
         return [node for node, end in self._ends.items() if end is other and self._lives[node] <= life]
 
-    def is_up(self, named: bytes, found: bytes, other: End) -> None:
+    def record_up(self, named: bytes, found: bytes, other: End) -> None:
         """Store a link that is up. It was opened to the node `named`, and the node `found` answered at that address."""
         self._trying.pop(named, None)
         self._ends[found] = other
         self._lives[found] = other.life
 
-    def is_of_no_use(self, named: bytes) -> None:
+    def discard(self, named: bytes) -> None:
         """Discard a new link: it was opened to the node `named`, but another node answered at that address."""
         self._trying.pop(named, None)
         self._moves = -1

@@ -214,8 +214,8 @@ class SimNode(Driver):
 
     engine: Engine
     cluster: Cluster
-    site: CommandContext
-    desk: Dispatcher
+    context: CommandContext
+    dispatcher: Dispatcher
     calls: CallDispatcher
     turn: Turn
     forwarding: Forwarding
@@ -338,7 +338,7 @@ class SimNode(Driver):
         if isinstance(parser, IprotoParser):
             inbox: Inbox = CallInbox(parser, self.calls, WAITS_PER_CONNECTION_MAX)
         else:
-            inbox = RespInbox(parser, self.desk)
+            inbox = RespInbox(parser, self.dispatcher)
         self._came_in(lambda now: self._let_in(session, inbox))
         self._came_in(lambda now: self._receive_bytes(session, b""))
 
@@ -378,17 +378,17 @@ class SimNode(Driver):
         self.id = node.encode()
         self.engine.memory_max = self.memory_max
         self.engine.session_grace_ms = world.options.iproto_grace_ms
-        self.site = CommandContext(self.engine, IdForms(self.id[:8], key), self.id, self._body_of, self._make_room)
-        self.leaving = self.site.leaving = identity(self.disk).leaving
+        self.context = CommandContext(self.engine, IdForms(self.id[:8], key), self.id, self._body_of, self._make_room)
+        self.leaving = self.context.leaving = identity(self.disk).leaving
         memory = self._random.randbytes(INCARNATION_BYTES)
         mail = PeerOutbox()
         members = Members(self.id, memory, self._random.getrandbits(32), mail, world.options.node_timeout_ms)
         entropy = self._random.getrandbits(32)
-        self.cluster = Cluster(self.engine, self.site.ids, members, mail, entropy, self._body_of, self._make_room)
-        self.site.cluster = self.cluster
+        self.cluster = Cluster(self.engine, self.context.ids, members, mail, entropy, self._body_of, self._make_room)
+        self.context.cluster = self.cluster
         self._join()
-        self.desk = Dispatcher(commands(self.site), lambda: 0)
-        self.calls = calls(self.site, self.desk)
+        self.dispatcher = Dispatcher(commands(self.context), lambda: 0)
+        self.calls = calls(self.context, self.dispatcher)
         self._start_turn()
         self.links = Links(
             world.schedule,
@@ -402,12 +402,12 @@ class SimNode(Driver):
             self._sync_later(self.life)
 
     def _start_turn(self) -> None:
-        turn = self.turn = Turn(self.engine, SimClock(self.clock, self.engine.now), self, self.desk)
+        turn = self.turn = Turn(self.engine, SimClock(self.clock, self.engine.now), self, self.dispatcher)
         turn.log, turn.cluster, turn.links = self.log, self.cluster, SimLinks(self)
         guests = ForwardedClients(turn, self.cluster, TunnelLinks(turn, self.cluster), SimAdmission(self))
-        self.forwarding = Forwarding(turn, self.site, self.cluster, guests)
-        turn.remote = self.desk.remote = self.site.remote = self.forwarding
-        self.site.continue_sliced = turn.start_long
+        self.forwarding = Forwarding(turn, self.context, self.cluster, guests)
+        turn.remote = self.dispatcher.remote = self.context.remote = self.forwarding
+        self.context.continue_sliced = turn.start_long
 
     def crash(self, power: bool) -> None:
         """End the process immediately. With `power`, also cut the power of the machine, which loses unsynced data."""
@@ -575,7 +575,7 @@ class SimNode(Driver):
                 client.produced_ms = int(self.turn.now)
             for job in client.unsent:
                 if job.once:
-                    self.world.handed_out(self.site.id_of(job))
+                    self.world.handed_out(self.context.id_of(job))
         if self._uses_pipes:
             self._note_forwarded_deliveries()
 
@@ -608,7 +608,7 @@ class SimNode(Driver):
         parser = self._parser(is_iproto)
         if isinstance(parser, IprotoParser):
             return CallInbox(parser, self.calls, WAITS_PER_CONNECTION_MAX)
-        return RespInbox(parser, self.desk)
+        return RespInbox(parser, self.dispatcher)
 
     @staticmethod
     def _parser(is_iproto: bool) -> RespParser | IprotoParser:
@@ -700,7 +700,7 @@ class SimNode(Driver):
 
     def set_leaving(self, leaving: bool) -> None:
         """Run CLUSTER LEAVING: begin or stop handing over all jobs to other nodes."""
-        self.leaving = self.site.leaving = leaving
+        self.leaving = self.context.leaving = leaving
         self.left_at = self.world.schedule.now if leaving else NEVER
         replace(identity(self.disk), leaving=leaving).write(self.disk)
         self.cluster.set_leaving(leaving, self.now())
@@ -806,7 +806,7 @@ class SimNode(Driver):
             was_crowded = pipe.bytes > _CROWDED_BYTES
             pipe.bytes -= length
             if was_crowded and pipe.bytes <= _CROWDED_BYTES and self._pipes.get(node) is pipe:
-                self._came_in(lambda now: self.forwarding.has_room(node))
+                self._came_in(lambda now: self.forwarding.send_waiting(node))
 
         if length:
             pipe.send(arrived)
@@ -941,14 +941,14 @@ class SimNode(Driver):
 
     def _link_up(self, named: bytes, other: End, now: int) -> None:
         if self._uses_pipes and isinstance(other, SimNode) and other.up and not self._shake_hands(other):
-            self.links.is_of_no_use(named)
+            self.links.discard(named)
             return
         if other.up and self.cluster.link_up(named, other.id, other.incarnation, now):
-            self.links.is_up(named, other.id, other)
+            self.links.record_up(named, other.id, other)
             if self._uses_pipes:
                 self._open_pipe(other)
         else:
-            self.links.is_of_no_use(named)
+            self.links.discard(named)
 
     def _link_down(self, other: SimNode, life: int, now: int) -> None:
         for node in self.links.leading_to(other, life):
@@ -959,13 +959,13 @@ class SimNode(Driver):
 
     def holds(self, id: bytes) -> bool:
         """Return whether the node has a copy of a job."""
-        number = self.site.number_of(id)
+        number = self.context.number_of(id)
         return number != NOT_AN_ID and self.engine.jobs.find(number) is not None
 
     def ids_of(self, state: int) -> list[bytes]:
         """Return the ids of the node's jobs in a state."""
         jobs = self.engine.jobs.scan(0, self.engine.jobs.count + 1)
-        return [self.site.id_of(job) for job in jobs if job.state == state]
+        return [self.context.id_of(job) for job in jobs if job.state == state]
 
     def keeps_ack(self, id: bytes) -> bool:
         """Return whether the node has the ack of a job, or its tombstone."""

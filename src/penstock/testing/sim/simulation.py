@@ -168,8 +168,8 @@ class Simulation(World):
         self._stop_producers()
         self._reopen_all()
         self._until(self._is_all_delivered, _WITHOUT_AFTER, "")
-        for told in checkers.kept_back(self):
-            raise Violation(f"C4: {told} is not delivered while another node is away")
+        for job in checkers.kept_back(self):
+            raise Violation(f"C4: {job} is not delivered while another node is away")
         self.nemeses.bring_back()
 
     def _stop_producers(self) -> None:

@@ -298,7 +298,7 @@ def jobs_of(node: SimNode) -> list[tuple[bytes, int, bytes]]:
     """
     jobs = node.engine.jobs.scan(0, node.engine.jobs.count + 1)
     jobs = [job for job in jobs if not job.once or job.state not in (s.TAKEN, s.BURIED)]
-    return [(node.site.id_of(job), job.state, node.engine.tube_of(job).name) for job in jobs]
+    return [(node.context.id_of(job), job.state, node.engine.tube_of(job).name) for job in jobs]
 
 
 def _by_body(world: TubeWorld) -> dict[bytes, list[Lease]]:
