@@ -209,6 +209,7 @@ COMMANDS = {
         "job": "JOB PEEK",
         "take": "TAKE",
         "subscribe": "JOURNAL EVENTS",
+        "digests": "JOURNAL DIGEST",
         "events": "JOURNAL EVENTS",
         "history": "JOB HISTORY",
         "checkpoint": "BGREWRITEAOF",
