@@ -11,11 +11,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql.types import BinaryType, IntegerType, MapType, StringType, StructField, StructType
 
+from penstock.client.commands import REPEAT, Call
+from penstock.core.errors import BadAnswer, WrongType
 from penstock.spark import SourceError
+from penstock.spark.jobs import columns as job_columns
 from penstock.spark.jobs.options import WriteOptions
+from penstock.spark.jobs.source import _check_schema
 from penstock.spark.jobs.stage import FilledStage
 from penstock.spark.jobs.write import JobsStreamWriter, JobsWriter, TaskResult
+from penstock.spark.node import Node
 
 from .test_jobs_stream import there
 
@@ -48,6 +54,85 @@ def test_rows_without_a_dedup_value_are_staged_and_the_others_are_put_directly(
     good = writer(batch)
     good.commit([good.write(iter([batch.slice(0, 10)]))])
     assert sorted(job.body for job in queue.tube(tube).jobs("ready")) == [str(number) for number in range(10)]
+
+
+def test_a_row_has_a_map_of_headers(writer: Callable[..., JobsWriter], queue: Any, tube: str) -> None:
+    some: list[dict[str, Any]] = [
+        {"body": "staged", "headers": [("trace", b"1"), ("raw", b"\xff"), ("null", None)]},
+        {"body": "put directly", "unique": "u", "headers": [("trace", b"2")]},
+        {"body": "none", "headers": None},
+        {"body": "empty", "headers": []},
+    ]
+    batch = rows(*some, body=pa.string(), unique=pa.string(), headers=pa.map_(pa.string(), pa.binary()))
+    good = writer(batch)
+    good.commit([good.write(iter([batch]))])
+    found = {job.body: job.headers for job in queue.tube(tube).jobs("ready")}
+    assert found == {
+        "staged": {"trace": "1", "raw": "\udcff"},
+        "put directly": {"trace": "2"},
+        "none": {},
+        "empty": {},
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_accepted"),
+    [
+        ("map<string,string>", True),
+        ("map<string,binary>", True),
+        ("map<string,int>", False),
+        ("map<int,string>", False),
+        ("string", False),
+    ],
+)
+def test_headers_are_a_map_of_text_to_text_or_binary(
+    kind: str, is_accepted: bool, url: str, queue: Any, tube: str
+) -> None:
+    types = {"string": StringType(), "binary": BinaryType(), "int": IntegerType()}
+    key, _, value = kind.removeprefix("map<").removesuffix(">").partition(",")
+    column = MapType(types[key], types[value]) if value else types[key]
+    schema = StructType([StructField("body", StringType()), StructField("headers", column)])
+    queue.tube(tube)
+    options = WriteOptions.read({"url": url, "tube": tube})
+    if is_accepted:
+        assert _check_schema(options, schema) == options
+    else:
+        with pytest.raises(WrongType, match="headers"):
+            _check_schema(options, schema)
+
+
+def test_jobs_are_read_with_their_headers(url: str, queue: Any, tube: str) -> None:
+    queue.tube(tube).put("1", headers={"trace": "1", "raw": b"\xff"})
+    queue.tube(tube).put("2")
+    with Node(url) as node:
+        words = [b"JOB", b"SCAN", b"0", b"TUBE", tube.encode(), b"COUNT", b"1000", b"PACKED"]
+        for more, columns in (([], ("body",)), ([b"HEADERS"], ("body", "headers"))):
+            groups = node.call(Call([*words, *more], lambda answer: job_columns.groups_of(answer[1]), REPEAT))
+            table = job_columns.batch(groups * 2, columns).to_pydict()
+            assert table["body"] == [b"1", b"2"] * 2
+        assert table["headers"] == [[("trace", b"1"), ("raw", b"\xff")], None] * 2
+        broken = [*groups[0][:-1], groups[0][-1] + b"x"]
+        for wrong in (broken, groups[0][:-1], [*groups[0], b""]):
+            with pytest.raises(BadAnswer):
+                job_columns.groups_of([wrong])
+        with pytest.raises(BadAnswer):
+            job_columns.groups_of([groups[0], groups[0][:16]])
+
+
+def test_a_row_with_bad_headers_is_refused_and_the_others_are_put(
+    writer: Callable[..., JobsWriter], queue: Any, tube: str, tmp_path: Path
+) -> None:
+    kinds = {"body": pa.string(), "headers": pa.map_(pa.string(), pa.string())}
+    bad: list[list[tuple[str, str]]] = [[("", "x")], [("n", "1"), ("n", "2")], [("n", "x" * 9_000)]]
+    some = [{"body": "good", "headers": [("n", "1")]}, *({"body": "bad", "headers": headers} for headers in bad)]
+    batch = rows(*some, **kinds)
+    for one in some[1:]:
+        with pytest.raises(SourceError, match="header"):
+            writer(batch).write(iter([rows(one, **kinds)]))
+    good = writer(batch, errors=str(tmp_path))
+    good.commit([good.write(iter([batch]))])
+    assert [job.headers for job in queue.tube(tube).jobs("ready")] == [{"n": "1"}]
+    assert sum(pq.read_table(file).num_rows for file in tmp_path.rglob("*.parquet")) == 3
 
 
 def test_a_stage_that_lost_jobs_is_neither_extended_nor_published(

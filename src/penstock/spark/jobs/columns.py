@@ -14,9 +14,11 @@ from penstock.core.states import STATE_NAMES
 from penstock.journal.history.columns import text_column, var_column
 from penstock.spark.jobs.options import KINDS
 from penstock.spark.jobs.schema import arrow_schema
+from penstock.wire.headers import decode_headers
 
 # Bulk strings per group. dialects/native/packed_jobs.py has the table of their contents.
 PACKED_BULKS: Final = 16
+_WITH_HEADERS: Final = PACKED_BULKS + 3
 
 _STATES: Final = pa.array(STATE_NAMES)
 _KINDS: Final = pa.array(KINDS)
@@ -26,6 +28,9 @@ _KINDS: Final = pa.array(KINDS)
 _FIXED: Final = {0: LONG_ID_BYTES, 3: 1, 4: 1, 5: 1, 6: 8, 7: 8, 8: 4, 9: 4, 10: 1, 13: 1}
 # Bulks with the end offsets of variable-length values. The next bulk has the values.
 _ENDS: Final = (1, 11, 14)
+# The same for the headers, which a group has only if they were asked for.
+_HEADERS_FIXED: Final = 16
+_HEADERS_ENDS: Final = 17
 _STATE: Final = 3
 _KIND: Final = 4
 
@@ -40,7 +45,8 @@ def groups_of(answer: Any) -> list[Group]:
     found: list[Group] = commands.items(answer)
     for group in found:
         bulks = [commands.octets(each) for each in commands.items(group)]
-        if len(bulks) != PACKED_BULKS or not _is_whole(bulks):
+        sizes = {len(bulks), len(found[0])}
+        if sizes not in ({PACKED_BULKS}, {_WITH_HEADERS}) or not _is_whole(bulks):
             raise BadAnswer("the server sent packed jobs with inconsistent sizes or offsets")
     return found
 
@@ -51,7 +57,13 @@ def _is_whole(bulks: Group) -> bool:
         return False
     if count and (max(bulks[_STATE]) >= len(STATE_NAMES) or max(bulks[_KIND]) >= len(KINDS)):
         return False
-    return all(_are_ends(bulks[at], count, len(bulks[at + 1])) for at in _ENDS)
+    if len(bulks) == _WITH_HEADERS and len(bulks[_HEADERS_FIXED]) != count:
+        return False
+    return all(_are_ends(bulks[at], count, len(bulks[at + 1])) for at in _ends(bulks))
+
+
+def _ends(bulks: Group) -> tuple[int, ...]:
+    return (*_ENDS, _HEADERS_ENDS) if len(bulks) == _WITH_HEADERS else _ENDS
 
 
 def _are_ends(raw: bytes, count: int, size: int) -> bool:
@@ -82,6 +94,7 @@ def batch(groups: list[Group], columns: tuple[str, ...]) -> pa.RecordBatch:
         "nacks": lambda: pa.array(np.frombuffer(nacks, dtype="<i4")),
         "once": lambda: pa.array(np.frombuffer(once, dtype="u1") != 0),
         "created": lambda: pa.array(np.frombuffer(created, dtype="<i8") * 1000).cast(schema.field("created").type),
+        "headers": lambda: _headers(var_column((var[6], var[7], var[8]), count, pa.binary()), schema),
     }
     return pa.RecordBatch.from_arrays([made[field.name]() for field in schema], schema=schema)
 
@@ -89,7 +102,7 @@ def batch(groups: list[Group], columns: tuple[str, ...]) -> pa.RecordBatch:
 def _joined(groups: list[Group]) -> Group:
     """Join groups into one. Servers send small groups, and creating an Arrow array for each of them would be slow."""
     bulks = [b"".join(parts) for parts in zip(*groups, strict=True)]
-    for at in _ENDS:
+    for at in _ends(groups[0]):
         ends, total = [np.zeros(1, dtype="<i4")], 0
         for group in groups:
             some = np.frombuffer(group[at], dtype="<i4")
@@ -97,6 +110,18 @@ def _joined(groups: list[Group]) -> Group:
             total += int(some[-1])
         bulks[at] = np.concatenate(ends).astype("<i4").tobytes()
     return bulks
+
+
+def _headers(encoded: pa.Array, schema: pa.Schema) -> pa.Array:
+    """Return headers as maps. Jobs without headers are null."""
+    kind = schema.field("headers").type
+    if encoded.null_count == len(encoded):
+        return pa.nulls(len(encoded), kind)
+    try:
+        maps = [None if each is None else list(decode_headers(each).items()) for each in encoded.to_pylist()]
+    except UnicodeDecodeError:
+        raise BadAnswer("the server sent packed jobs with headers that are not valid") from None
+    return pa.array(maps, kind)
 
 
 def _numbers(values: Any) -> pa.Array:

@@ -68,6 +68,7 @@ class RowWriter:
         self._option_columns = [name for name in _WORDS if name in columns]
         self._dedup_columns = [name for name in _DEDUP_COLUMNS if name in columns]
         self._by_tube = "tube" in columns
+        self._has_headers = "headers" in columns
         self._stage = stage
         self._body_max: int = node.call(commands.max_body())
         self._refused: list[pa.RecordBatch] = []
@@ -126,6 +127,11 @@ class RowWriter:
             for job, value in zip(jobs, batch.column(name).to_pylist(), strict=True):
                 if value is not None:
                     job += (word, _time(value) if name in _TIMES else _word(value))
+        if self._has_headers:
+            for job, headers in zip(jobs, batch.column("headers").to_pylist(), strict=True):
+                for header, value in headers or ():
+                    if value is not None:
+                        job += (b"HEADER", header.encode(), _word(value))
         return jobs
 
     def _send(self, rows: _RowGroup, at: int, end: int) -> None:

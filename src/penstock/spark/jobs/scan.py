@@ -110,6 +110,8 @@ class JobsReader(DataSourceReader):
         words += [b"STATE", *(state.encode() for state in self._options.states)]
         if "body" not in self._options.columns:
             words.append(b"NOBODIES")
+        if "headers" in self._options.columns:
+            words.append(b"HEADERS")
         with as_source_error(), Node(partition.url) as node:
             cursor = b"0"
             while True:

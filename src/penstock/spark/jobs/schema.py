@@ -20,11 +20,15 @@ COLUMNS: Final = {
     "nacks": "int",
     "once": "boolean",
     "created": "timestamp",
+    "headers": "map<string,binary>",  # Null if the job has no headers.
 }
 
 # Columns of a row that is put. The body is in `body` or `value`; all other columns are optional.
 BODIES: Final = ("body", "value")
-PUT_COLUMNS: Final = (*BODIES, "tube", "kind", "key", "priority", "delay", "ttl", "ttr", "name", "unique", "dedup")
+PUT_COLUMNS: Final = (
+    *(*BODIES, "tube", "kind", "key", "priority", "delay", "ttl", "ttr", "name", "unique", "dedup"),
+    "headers",
+)
 
 
 def select_columns(names: Iterable[str]) -> tuple[str, ...]:

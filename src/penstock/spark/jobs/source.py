@@ -10,6 +10,7 @@ from pyspark.sql.types import (
     DataType,
     FractionalType,
     IntegralType,
+    MapType,
     StringType,
     StructType,
 )
@@ -38,6 +39,7 @@ _COLUMN_TYPES: dict[str, tuple[type[DataType], ...]] = {
     **dict.fromkeys(("tube", "kind"), (StringType,)),
     **dict.fromkeys(("delay", "ttl", "ttr"), _TIMES),
     "priority": _NUMBERS,
+    "headers": (MapType,),
 }
 
 
@@ -92,6 +94,13 @@ def _check_schema(options: WriteOptions, schema: StructType) -> WriteOptions:
         if not isinstance(field.dataType, _COLUMN_TYPES[field.name]):
             hint = "; convert it to text with to_json" if field.name in BODIES else ""
             raise WrongType(f"column {field.name!r} cannot be of type {field.dataType.simpleString()}{hint}")
+        if isinstance(field.dataType, MapType) and not (
+            isinstance(field.dataType.keyType, StringType) and isinstance(field.dataType.valueType, _TEXTS)
+        ):
+            raise WrongType(
+                f"column {field.name!r} must be a map of strings to strings or binary, "
+                f"not {field.dataType.simpleString()}"
+            )
     if sum(name in BODIES for name in schema.names) != 1:
         raise WrongType("the rows need exactly one column for the body of the job, named body or value")
     if options.tube is None and "tube" not in schema.names:

@@ -141,6 +141,8 @@ class JobsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with as_source_error(), Node(self._options.url) as node:
             for number, shard, shards in partition.shards:
                 words = [b"CLAIM", b"READ", partition.consumer.encode(), b"%d" % number, b"PACKED"]
+                if "headers" in self._options.columns:
+                    words.append(b"HEADERS")
                 try:
                     groups = node.call(Call([*words, b"SHARD", b"%d" % shard, b"%d" % shards], groups_of, REPEAT))
                 except ClaimGone:
