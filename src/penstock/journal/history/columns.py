@@ -140,6 +140,16 @@ def _tube_names(numbers: Any, names: dict[int, bytes]) -> pa.Array:
     return pa.DictionaryArray.from_arrays(pa.array(index.astype(np.int32)), pa.array(texts, type=pa.string()))
 
 
+def header_column(encoded: pa.Array) -> pa.Array:
+    """Return a column of encoded headers as maps. Null stays null."""
+    kind = SCHEMA.field("headers").type
+    if encoded.null_count == len(encoded):
+        return pa.nulls(len(encoded), kind)
+    return pa.array(
+        [None if each is None else list(decode_headers(each).items()) for each in encoded.to_pylist()], kind
+    )
+
+
 def _header_maps(gathered: GatheredRows) -> pa.Array:
     """Return the headers as maps. Rows without headers are null."""
     kind = SCHEMA.field("headers").type

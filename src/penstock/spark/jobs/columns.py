@@ -11,10 +11,9 @@ from penstock.client import commands
 from penstock.core.errors import BadAnswer
 from penstock.core.ids import LONG_ID_BYTES
 from penstock.core.states import STATE_NAMES
-from penstock.journal.history.columns import text_column, var_column
+from penstock.journal.history.columns import header_column, text_column, var_column
 from penstock.spark.jobs.options import KINDS
 from penstock.spark.jobs.schema import arrow_schema
-from penstock.wire.headers import decode_headers
 
 # Bulk strings per group. dialects/native/packed_jobs.py has the table of their contents.
 PACKED_BULKS: Final = 16
@@ -94,7 +93,7 @@ def batch(groups: list[Group], columns: tuple[str, ...]) -> pa.RecordBatch:
         "nacks": lambda: pa.array(np.frombuffer(nacks, dtype="<i4")),
         "once": lambda: pa.array(np.frombuffer(once, dtype="u1") != 0),
         "created": lambda: pa.array(np.frombuffer(created, dtype="<i8") * 1000).cast(schema.field("created").type),
-        "headers": lambda: _headers(var_column((var[6], var[7], var[8]), count, pa.binary()), schema),
+        "headers": lambda: _headers(var_column((var[6], var[7], var[8]), count, pa.binary())),
     }
     return pa.RecordBatch.from_arrays([made[field.name]() for field in schema], schema=schema)
 
@@ -112,16 +111,11 @@ def _joined(groups: list[Group]) -> Group:
     return bulks
 
 
-def _headers(encoded: pa.Array, schema: pa.Schema) -> pa.Array:
-    """Return headers as maps. Jobs without headers are null."""
-    kind = schema.field("headers").type
-    if encoded.null_count == len(encoded):
-        return pa.nulls(len(encoded), kind)
+def _headers(encoded: pa.Array) -> pa.Array:
     try:
-        maps = [None if each is None else list(decode_headers(each).items()) for each in encoded.to_pylist()]
+        return header_column(encoded)
     except UnicodeDecodeError:
         raise BadAnswer("the server sent packed jobs with headers that are not valid") from None
-    return pa.array(maps, kind)
 
 
 def _numbers(values: Any) -> pa.Array:
