@@ -714,8 +714,10 @@ class SimNode(Driver):
         members.epoch = identity(self.disk).node_epoch
         if _NODES_FILE in self.disk.names():
             roster = read_file(self.disk.read(_NODES_FILE).decode())
-            # With the workload `disque` this is the clock of the former process, on which the committed digests depend.
-            now = self.engine.now if self._uses_pipes else self.now()
+            # Without a journal, engine time begins at the wall clock, which may have been set back.
+            now = min(self.engine.now, self.now()) if self.log is None else self.now()
+            if self._uses_pipes:
+                now = self.engine.now
             members.restore(roster.peers, now, roster.past)
         self._table_changes = members.changes
 
