@@ -33,8 +33,8 @@ _RESUME_MARGIN = 300 * MS
 _HEAD_BYTES = 28
 _CODE_AT = 8
 
-# The length of some bodies with the feature BIG_BODIES. A message between nodes has room for less than half of one.
-_BIG_BODY = 600_000
+# The length of some bodies with the feature BIG_BODIES. It does not fit into one message between nodes.
+_BIG_BODY = 300_000
 
 # In a cluster without faults, a wait of a client that sends no more ends within this time.
 _STOPS_AFTER = 300 * MS
@@ -341,7 +341,7 @@ class TubeProducer(TubeClient):
         kind = self.kind or random.choice(self.usable())
         self.jobs_left -= 1
         filling = b"." * random.choice(self.world.options.body_bytes)
-        if BIG_BODIES in self.world.options.features and random.random() < 0.3:
+        if BIG_BODIES in self.world.options.features and random.random() < 0.1:
             filling = b"." * _BIG_BODY
         body = b"%d-%d" % (self.number, self.jobs_left) + filling
         if body in self.world.tubes.puts:
