@@ -866,6 +866,7 @@ class Job(api.Job):
             with session.lock:
                 if session.revoked:
                     session.refuse()
+                host.engine.outbox.actor = session.connection.session
                 try:
                     now = host.now()
                     host.engine.refresh(self._core, now)

@@ -112,6 +112,18 @@ def test_with_more_times_it_is_too_early_by_at_most_3_percent_of_the_age_within_
     assert worst > 0
 
 
+@pytest.mark.parametrize("step", [1, 4, 15, 300])
+def test_the_age_of_young_jobs_is_nearly_exact_after_all_older_ones_are_gone(step: int) -> None:
+    model = Model()
+    for _ in range(3_000):
+        model.add(step)
+    while model.times:
+        model.remove(0)
+        error = model.error()
+        age = model.now - model.real.oldest() if model.times else 0
+        assert 0 <= error <= max(10, 0.03 * age), f"{error} ms of {age}"
+
+
 def test_its_memory_is_bounded() -> None:
     model = ReadyTimes()
     for time in range(0, 100_000 * 37, 37):

@@ -198,10 +198,13 @@ def test_a_session_that_changes_its_name_is_named_again() -> None:
     assert [(x[layout.TAG_NAME], x[layout.TAG_USER]) for x in names] == [(b"before", b""), (b"after", b"ann")]
 
 
-def test_the_number_of_a_session_is_not_used_again_after_a_restart() -> None:
-    """The history would show the name of another client."""
+@pytest.mark.parametrize("name", [b"", b"me"])
+def test_the_number_of_a_session_is_not_used_again_after_a_restart(name: bytes) -> None:
+    """Otherwise, the history would show the name of another client."""
     queue = Logged()
-    me = queue.connect(b"me")
+    for number in range(5):
+        queue.connect(b"%d" % number)
+    me = queue.connect(name)
     queue.run(me, "put", queue.tube, Draft(b"x"))
     engine = reopen(queue.disk).engine
     assert engine.connect(b"another client").session.number > me.session.number
@@ -251,6 +254,8 @@ def test_a_temporary_tube_is_empty_after_a_restart_and_keeps_policy_and_pauses()
     options = {"temporary": True, "default_ttr_ms": 1_234}
     tube = engine.create_tube(b"temporary", policy.TubePolicy(**{**policy.FIFOTTL.__dict__, **options}), WALL)
     engine.put(tube, Draft(b"not logged"), WALL)
+    opened.log.commit(WALL, WALL)
+    assert reopen(disk.copy(), "boot").engine.tubes[b"temporary"].policy == tube.policy
     engine.pause(tube, True, False, WALL)
     opened.log.commit(WALL, WALL)
     for step in range(3):
@@ -315,3 +320,34 @@ def test_an_embedded_queue_writes_the_actor_of_each_command(tmp_path: Path) -> N
     actors = {event.actor for event in events}
     assert len(actors) == 1 and None not in actors
     assert {event.event for event in events} >= {"put", "taken", "touched", "released", "nacked", "buried", "acked"}
+
+
+def test_two_sessions_of_an_embedded_queue_are_different_actors(tmp_path: Path) -> None:
+    with penstock.open(tmp_path) as queue, queue.session() as other:
+        tube = queue.tube("t", "fifottl")
+        tube.put("x")
+        taken = other.tube("t").take()
+        tube.put("y")
+        taken.ack()
+        mine = tube.take()
+        other.tube("t").put("z")
+        mine.release()
+        events = [(event.event, event.actor) for event in queue.events() if event.job is not None]
+    a, b = events[0][1], events[1][1]
+    assert a != b and None not in (a, b)
+    assert events == [("put", a), ("taken", b), ("put", a), ("acked", b), ("taken", a), ("put", b), ("released", a)]
+
+
+def test_the_end_of_an_embedded_session_and_timers_have_no_actor(tmp_path: Path) -> None:
+    with penstock.open(tmp_path) as queue:
+        tube = queue.tube("t", "fifottl")
+        tube.put("x", ttl=0.05)
+        tube.put("y")
+        with queue.session() as other:
+            assert other.tube("t").take().body == "x"
+            tube.put("z", delay=0.01)
+        while tube.take(timeout=5).body != "z":
+            pass
+        events = {event.event: event.actor for event in queue.events() if event.job is not None}
+    assert {event for event, actor in events.items() if actor is None} >= {"disconnected", "delay passed"}
+    assert None not in (events["put"], events["put delayed"], events["taken"])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from penstock.journal.disk import ReadOnlyDisk
 from penstock.journal.history.reader import Event, Reader
 
+from . import in_process
 from .iproto_wire import IprotoWire
 from .serving import Server, Wire, wait_for
 
@@ -163,3 +165,15 @@ def test_a_timer_has_no_actor(logged: Server) -> None:
     wait_for(lambda: len(events_of(logged, "timed")) == 3)
     assert caused(logged, "timed") == [("put delayed", "producer"), ("delay passed", None), ("expired", None)]
     assert {event.actor for event in events_of(logged, "timed")[1:]} == {None}
+
+
+def test_no_session_acts_between_the_commands_of_clients(tmp_path: Path) -> None:
+    """Messages of other nodes are handled then."""
+
+    async def main() -> None:
+        async with in_process.server(tmp_path) as server:
+            for words in (("PUT", "t", "x"), ("TAKE", "t"), ("TAKE", "t", "TIMEOUT", "1ms")):
+                await in_process.ask(server.config.port, *words)
+                assert server.turn.engine.outbox.actor is None
+
+    in_process.run(main())

@@ -273,6 +273,8 @@ class Host:
 
     def __enter__(self) -> None:
         self.check()
+        # No session causes the changes of this turn. `Session.__enter__` is for those of a session.
+        self.engine.outbox.actor = None
 
     def check(self) -> None:
         """Raise the stored error if the host has failed."""
@@ -593,6 +595,7 @@ class Host:
         Otherwise leave the job taken.
         """
         with contextlib.suppress(CommandError), self.lock, self:
+            self.engine.outbox.actor = session
             self.engine.bury(session, job, self.now(), why.encode()[:REASON_BYTES_MAX])
 
     def catch_up(self) -> None:

@@ -150,6 +150,16 @@ def test_a_newer_segment_is_refused(snapshot: bool, offset: int, value: int, nam
     assert_refused(disk, named)
 
 
+def test_a_repair_does_not_set_a_newer_segment_of_the_history_aside() -> None:
+    disk = written(snapshot=True)
+    disk.files[NAME][8] = 3
+    before = dict(disk.files)
+    assert NAME in check_log(disk, "another boot").problems[0]
+    with pytest.raises(NewerJournal, match="format 3"):
+        repair(disk, WALL, "another boot")
+    assert disk.files == before
+
+
 def test_a_snapshot_of_a_newer_version_is_not_used_and_named() -> None:
     """A newer log has a newer segment, too. So this version is wrong, and the log without the snapshot is complete."""
     disk = written(snapshot=True)
