@@ -27,7 +27,11 @@ WALL = 1_790_000_000_000
 
 def told(engine: Engine) -> dict[str, Any]:
     """Return the state that a log leads to as JSON. Policies are given by name, because they may get more fields."""
-    plain = {name: {**tube, "policy": tube["policy"].type} for name, tube in picture(engine, restarted=False).items()}
+    # Values of stages are tuples.
+    plain = {
+        name: {**value, "policy": value["policy"].type} if isinstance(value, dict) else value
+        for name, value in picture(engine, restarted=False).items()
+    }
     found: dict[str, Any] = json.loads(json.dumps(_plain(plain)))
     return found
 

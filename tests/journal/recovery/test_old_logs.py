@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -13,8 +14,9 @@ from penstock.core import policy
 from penstock.core.job import Draft
 from penstock.journal.disk import ReadOnlyDisk, RealDisk
 from penstock.journal.history.columns import SCHEMA, batches
-from penstock.journal.history.reader import Reader
+from penstock.journal.history.reader import Event, Reader
 from penstock.journal.recovery.opening import open_log
+from penstock.journal.segment import SEGMENT_VERSION
 from penstock.testing.invariants import check
 from tests.journal.recovery.engine_fields import differences
 from tests.journal.recovery.old_logs import LOGS, WALL, told
@@ -34,7 +36,7 @@ def directory(version: str, tmp_path: Path) -> Path:
 
 
 def test_there_is_an_old_log_of_every_version() -> None:
-    assert VERSIONS == ["v1"]
+    assert [f"v{number}" for number in range(1, SEGMENT_VERSION + 1)] == VERSIONS
 
 
 def test_an_old_log_leads_to_the_same_state_as_when_it_was_written(version: str, directory: Path) -> None:
@@ -54,9 +56,15 @@ def test_the_history_of_an_old_log_can_be_read_as_events_and_as_columns(director
     for event in events[::10]:
         assert event.job is not None
         history = reader.history(reader._ids.parse_long(event.job.encode()))
-        assert event in history
+        # A client that changes its name within a segment has its last name there in the history.
+        assert nameless(event) in map(nameless, history)
 
 
+def nameless(event: Event) -> Event:
+    return dataclasses.replace(event, actor_name=None, actor_user=None)
+
+
+@pytest.mark.parametrize("version", ["v1"])
 def test_columns_that_an_old_log_lacks_are_null_until_this_version_continues_it(directory: Path) -> None:
     disk = RealDisk(str(directory))
     before = {event.position for event in Reader(disk).events()}
@@ -71,6 +79,7 @@ def test_columns_that_an_old_log_lacks_are_null_until_this_version_continues_it(
     assert len(old) < len(rows) and all(row["since"] for row in rows if row["position"] not in before)
 
 
+@pytest.mark.parametrize("version", ["v1"])
 def test_jobs_of_an_old_log_have_the_first_format(directory: Path) -> None:
     engine = open_log(RealDisk(str(directory)), lambda: WALL + 300_000, "boot 3").engine
     jobs = engine.jobs.scan(0, 10_000)
