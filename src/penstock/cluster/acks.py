@@ -15,7 +15,7 @@ dummy is kept and SETACK is sent to all nodes. The first node that has the job t
 
 A client can be restricted to some tubes, and only a holder can look up the tube of a job. The dummy of a restricted
 client is therefore only a request. It contains the client's tube patterns, which each holder checks. It does not prove
-that the job is done, so it leaves no tombstone (`place.recent`). A tombstone would remove a job that arrives later,
+that the job is done, so it leaves no tombstone (recent.py). A tombstone would remove a job that arrives later,
 even if its tube is forbidden to the client.
 """
 
@@ -294,7 +294,7 @@ class Acks:
         self._place.end_remote_change()
 
     def resend_to(self, node: bytes, now: i64) -> None:
-        """Send SETACK to `node` within a second for acks that it has not confirmed, because its link is up again."""
+        """Send SETACK within a second for each ack that `node` has not confirmed, because its link is up again."""
         for ack in islice(self.by_id.values(), _AGAIN_MAX):
             if node not in ack.confirmed and (ack.is_dummy() or node in ack.holders):
                 soon = now + self._place.random.below(_PERIOD_MS)
@@ -304,7 +304,7 @@ class Acks:
     # Collection
 
     def fire(self, ack: Ack, now: i64) -> None:
-        """Send SETACK again, or drop the ack because the job would have expired."""
+        """Send SETACK again. If the job would have expired by now, drop the ack instead."""
         if ack.expiry <= now:
             self._drop(ack, now)
         else:

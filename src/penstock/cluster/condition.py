@@ -53,7 +53,7 @@ class Condition:
             self.tube_paused(tube)
 
     def flags(self, now: i64) -> i64:
-        """Return the condition as bits of a node's flags. 0 means that the node accepts copies of all queues."""
+        """Return the condition as bits of a node's flags. 0 means that the node accepts copies of all jobs."""
         flags: i64 = NODE_PAUSED if self.paused else 0
         if self._place.is_short_of_memory():
             flags |= NODE_NO_MEMORY

@@ -12,6 +12,8 @@ other holders. It decides what this node does when the timer of the job fires:
     FRESH --queued, yielded--> UNWARNED --warned--> WARNED --queued, yielded--> UNWARNED
     UNWARNED --delivered--> LEASED --timer set--> UNWARNED, if there are other holders to warn
 
+*Yielded*: this node leaves the job to another holder, which has queued or delivered it or is about to.
+
 Which states are possible when:
 - A READY job is UNWARNED, because every path to READY applies QUEUED_HERE. The exception is a log that a process
   without a cluster has used. `Cluster._restore` repairs it (FOUND_QUEUED).
@@ -123,5 +125,5 @@ def move(copy: Copy, event: i64) -> None:
 
 
 def may_queue(copy: Copy) -> bool:
-    """Return whether the next timer queues the job: the other holders were warned, or none had to be."""
+    """Return whether the copy is WARNED or LEASED: no further warning is needed before the job is queued."""
     return copy.state >= WARNED

@@ -4,8 +4,9 @@ A node whose clients find a queue empty sends NEEDJOBS: often to nodes that rece
 growing intervals to all nodes. A request stays valid until the next one is due. A node that has no jobs now therefore
 sends a job as soon as it has one, and requests can be rare without making consumers wait.
 
-The giver takes jobs out of its queue as a client would and sends YOURJOBS. It keeps copies of at-least-once jobs. Their
-timers queue them again if the jobs never arrive. At-most-once jobs are handed over: see handover.py.
+The node that has jobs (the giver) takes them out of its queue as a client would and sends YOURJOBS. It keeps copies of
+at-least-once jobs. Their timers queue them again if the jobs never arrive. At-most-once jobs are handed over: see
+handover.py.
 """
 
 from __future__ import annotations
@@ -248,7 +249,7 @@ class Federation:
             self._place.deadlines.set(want, want.used + _IDLE_MS)
 
     def _ask(self, want: LocalDemand, patience_ms: i64, now: i64) -> None:
-        """Send NEEDJOBS to the sources, and to all nodes, if their intervals have passed.
+        """Send NEEDJOBS to the nodes that recently sent jobs, and to all nodes, each at its own interval.
 
         If a client waits, also send a new request to all nodes as soon as the last one is no longer valid.
         """
@@ -361,7 +362,7 @@ class Federation:
             tube.wanted_by_peers = True
 
     def fire_wishes(self, wishes: PeerDemands, now: i64) -> None:
-        """Drop the demands for a queue that have ended."""
+        """Drop the ended demands of other nodes for one queue."""
         for node in [node for node, wish in wishes.by_node.items() if wish.until <= now]:
             del wishes.by_node[node]
         if wishes.by_node:

@@ -1,8 +1,8 @@
 """Handover: a job is moved to another node and deleted here after that node has confirmed it.
 
 An at-most-once job has one holder at any time. Protocol:
-1. The giver takes the job out of its queue and logs the handover under a number. Then it sends YOURJOBS until it is
-   answered.
+1. The giver takes the job out of its queue and logs the handover under a number. Then it repeats YOURJOBS until the
+   receiver answers.
 2. The receiver takes the jobs of each number once. It logs the number together with the jobs and answers TAKENOVER. If
    it cannot take them, it answers NOTTAKEN and logs that as well, and the giver puts the jobs back into their queues.
 3. A number is unique within an *incarnation* of the giver, which changes when the giver loses its jobs. YOURJOBS names
@@ -10,7 +10,7 @@ An at-most-once job has one holder at any time. Protocol:
    ignores YOURJOBS. It may have delivered the jobs before the loss, so the giver deletes at-most-once jobs.
 
 Nodes that leave hand over all their jobs in this way. The giver keeps copies of at-least-once jobs until the receiver
-has answered. If no answer comes, the timer of such a copy queues the job again, which ends its part in the handover.
+has answered. If no answer comes, the timer of such a copy queues the job again, and the job leaves the handover.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class AcceptedNumbers:
             self.numbers = {number: taken for number, taken in self.numbers.items() if number >= floor}
 
     def encode(self) -> bytes:
-        """Return the note for the log. Refused numbers are negative."""
+        """Return the note for the log. Numbers of refused handovers are negative."""
         numbers = [b"%d" % (number if taken else -number) for number, taken in self.numbers.items()]
         return b" ".join([b"%d" % self.floor, *numbers])
 
@@ -240,7 +240,7 @@ class Handovers:
         return len(given)
 
     def _back_at(self, job: Job, due: i64, now: i64) -> i64:
-        """Return when a job is queued here again if the receiver never gets it."""
+        """Return the time at which a job is queued here again if the receiver never gets it."""
         return self._requeue.standby_wake(retry_ms(job), max(0, due - now) + retry_ms(job), now)
 
     def put(self, tube: Tube, draft: Draft, now: i64) -> Job:
@@ -258,12 +258,15 @@ class Handovers:
         self._waits[job.id] = wait
 
     def wait_ended(self, wait: CopyWait, now: i64) -> None:
-        """End the wait of a producer. If its job was not taken over, delete it."""
+        """Delete the job of a producer that no longer waits, unless the job was taken over."""
         if self._waits.pop(wait.job.id, None) is not None and wait.job.state != s.GONE:
             self._finish([wait.job], now)
 
     def gone(self, job: Job, now: i64) -> None:
-        """Remove a job that was taken over, acked or expired from its handover, and end the wait of its producer."""
+        """Remove `job` from its handover, and end the wait of its producer.
+
+        The job was taken over or acked, or has expired.
+        """
         self._leave_out(job, now)
         wait = self._waits.pop(job.id, None)
         if wait is not None:
@@ -278,10 +281,9 @@ class Handovers:
                 self._over(handing, now)
 
     def queued(self, job: Job, now: i64) -> None:
-        """Remove an at-least-once job that is queued here again from its handover.
+        """Remove `job` from its handover, because it is queued here again. An at-most-once job stays in the handover.
 
-        The job can be delivered here now. If a late TAKENOVER deleted it, the retry time of that delivery would be
-        lost.
+        The job can be delivered here now. A late TAKENOVER must not delete it, because its retry time would be lost.
         """
         handing = self.by_job.get(job.id)
         if handing is not None and not job.once and job in handing.jobs:
@@ -335,7 +337,7 @@ class Handovers:
                 postpone(engine, job, due)
 
     def resend_to(self, heir: bytes, now: i64) -> None:
-        """Send all handovers to a node again, because its link is up again and messages may have been lost."""
+        """Repeat YOURJOBS for all handovers to `heir`, because its link was down and messages may have been lost."""
         there = self.by_receiver.get(heir)
         if there is not None:
             for handing in there.values():

@@ -87,7 +87,7 @@ class HomeElections:
     def may_make(self, name: bytes, policy: TubePolicy) -> bool:
         """Return whether this node is allowed to create a tube now.
 
-        It is if the tube is shared by all nodes, if this node is the only member, or if it has won the election.
+        It is allowed if all nodes share the tube, if this node is the only member, or if it has won the election.
         """
         if policy is DISQUE or self._place.members.size() == 1 or is_shared(Tube(name, 0, 0, policy, 0)):
             return True

@@ -112,7 +112,7 @@ class Homes:
     # Sending the list of homes
 
     def ask_for_all(self, node: bytes) -> None:
-        """Ask a node for its list of tubes. A list that arrived before the node was in the table was ignored."""
+        """Ask a node for its list of tubes, because a list that it sent before it was in the table was ignored."""
         self._place.outbox.send(node, HomesMessage(HOMES, LIST_WANTED, [], []))
 
     def send_list(self, node: bytes, now: i64) -> None:

@@ -9,9 +9,9 @@ clears both. Each node sends all its messages, also its answers, on the link tha
 messages but cannot send to us therefore counts as unreachable, because it could not confirm a copy.
 
 Differences from Disque:
-- An address that the operator names gets MEET for at least a minute, and again after a restart. Our MEET is necessary
-  if the node at the address has this node as a member already. That node then sends only PING, and this node ignores a
-  PING from a node that is not in its table.
+- An address that the operator names gets MEET for at least a minute, and again after a restart. The node at the
+  address may have this node as a member already. It then sends only PING. A PING does not add its sender to the
+  table of the receiver, so this node has to send MEET.
 - If another id answers at the address of a node, no jobs are sent to the node. If the node has not appeared at another
   address after two timeouts, it is removed.
 - A node whose own process was suspended sends PING again before it suspects others.
@@ -743,7 +743,7 @@ class Members:
         self.changes += 1
 
     def _reports(self, peer: Peer, since: i64, now: i64) -> int:
-        """Return how many other nodes suspect a peer and have reported it recently, not before `since`."""
+        """Return how many other nodes suspect a peer. Old reports, and reports before `since`, do not count."""
         reports = peer.reports
         for node, when in list(reports.items()):
             if now - when > 2 * self.timeout_ms or node not in self.peers:

@@ -262,8 +262,8 @@ class CopyMessage(JobMessage):
 class HoldersMessage(JobMessage):
     """GOTACK and HOLDERS: names holders of a job.
 
-    SETACK contains a fingerprint of the holders that its sender knows of. A GOTACK names holders only if its sender
-    knows of others.
+    SETACK contains a fingerprint of the holders that its sender knows of. If the receiver knows of other holders, its
+    answer GOTACK names them.
     """
 
     def __init__(self, kind: i64, id: bytes, aux: i64, holders: list[bytes]) -> None:

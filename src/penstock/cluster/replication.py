@@ -25,7 +25,7 @@ States of a put, and of its job on this node:
     given up    no     GONE            NOREPL        nodes that miss DELJOB still have one, and may deliver it
     ended       no     GONE            has the id    another node delivered its copy, and the job was acked or deleted
 
-    waiting --GOTJOB, or fewer nodes accept copies--> enough, or elsewhere if `external`
+    waiting --GOTJOB, or fewer nodes accept copies--> enough, or elsewhere if this node keeps no copy
     waiting --timeout, disconnect, ttl, reset--> given up
     unattended --GOTJOB--> elsewhere; --the node stays after all--> enough; --ttl, reset--> given up
     waiting, unattended --acked or deleted by a client or a peer--> ended
@@ -216,7 +216,7 @@ class Replications:
             self._give_up(started, now)
 
     def _remove(self, started: Replication) -> CopyWait | None:
-        """End a replication. Return the wait of its producer, if the producer still waits; the caller has to end it.
+        """End a replication. If its producer still waits, return the wait, which the caller has to end.
 
         Only this function removes a replication. A method that queues or withdraws the job calls it first. If the
         engine then reports the end of the job to this class, the replication is not found and does not end twice.

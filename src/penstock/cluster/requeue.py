@@ -131,7 +131,7 @@ class Requeue:
             copy.timers_restarted = now
 
     def end_warning(self, copy: Copy) -> None:
-        """End the validity of a warning, because the job was delayed or buried: it is not about to be queued."""
+        """Cancel the effect of an earlier WILLQUEUE, because the job was delayed or buried instead of queued."""
         if may_queue(copy):
             move(copy, TIMER_SET)
 
@@ -174,7 +174,7 @@ class Requeue:
     # Messages from other nodes
 
     def receive_willqueue(self, sender: bytes, message: JobMessage, now: i64) -> None:
-        """Process WILLQUEUE: another holder is about to queue its copy. Send an answer if this is not allowed."""
+        """Process WILLQUEUE: another holder is about to queue its copy. If it must not do so, send an objection."""
         place = self._place
         id = message.id
         if self._acks.reject_if_acked(sender, id, now):
@@ -288,7 +288,7 @@ class Requeue:
         self._place.end_remote_change()
 
     def standby_wake(self, retry_ms: i64, after_ms: i64, now: i64) -> i64:
-        """Return when a holder that has not queued its copy sends WILLQUEUE."""
+        """Return the time at which a holder that has not queued its copy sends WILLQUEUE."""
         after_ms = max(0, min(after_ms, DURATION_MS_MAX)) + min(retry_ms, DURATION_MS_MAX) // _SLACK
         return now + after_ms + MARGIN_MS + self._place.jitter() - half_or_warning(retry_ms)
 

@@ -77,9 +77,9 @@ def file_text(members: Members) -> str:
 
 
 def successor_text(known: Roster, epoch: i64, fresh: bytes) -> str:
-    """Return the contents of the file for the node `fresh`, which the process of a replaced node becomes.
+    """Return the contents of the file for a node that was replaced and starts again with the new id `fresh`.
 
-    `known` is the file of the replaced node, and `epoch` the epoch in which another process replaced it.
+    `known` is its old file, and `epoch` the epoch in which another process replaced it.
     """
     # Peers must not accept the old node in its old epoch, nor any node that was replaced before it.
     lost = {peer.id: peer.epoch for peer in known.peers if peer.flags & NOADDR and peer.epoch}

@@ -416,7 +416,7 @@ class Tube:
         callback(task, _WHAT.get(call, call))
 
     def _id(self, job: api.Job) -> Any:
-        """Return the id of a task. If the task no longer exists, return the id of its job instead."""
+        """Return the id of a task for the caller. If the task no longer exists, return the id of the Penstock job."""
         try:
             known = job.meta()
         except UnknownJob:
@@ -470,7 +470,10 @@ def _returned_letter(job: api.Job) -> str:
 
 
 def _give_back(job: api.Job, deliveries: int) -> None:
-    """Give a job that the caller did not receive back to its tube. If this fails, the end of the session does it."""
+    """Return a job to its tube, because the caller did not receive it.
+
+    If this fails, the job returns when the session ends.
+    """
     with contextlib.suppress(PenstockError):
         if isinstance(job, EmbeddedJob):
             job._tube._host.undeliver(PendingDelivery([job._core], [deliveries]))

@@ -25,7 +25,7 @@ class Refusal:
 
 
 class Revocable(Protocol):
-    """A session that can be revoked: all its later calls are refused."""
+    """A session that can be revoked. A revoked session refuses all calls."""
 
     def revoke(self, refusal: Refusal) -> None: ...
     def wait_for_watchers(self) -> None: ...

@@ -256,7 +256,6 @@ class Host:
         self.outbox = self.engine.outbox = outbox
 
     def _attach_log(self, log: Log, retention: Retention, snapshot_bytes: int) -> None:
-        """Write all later changes to `log`."""
         assert self.disk is not None
         # Create the reserve file before the first put, because it cannot be created on a full disk.
         reserve_file.create(self.disk, log.room.segment_bytes)
@@ -293,7 +292,7 @@ class Host:
         return Durable(self) if self.syncs or self.has_watchers else NOTHING
 
     def make_durable(self) -> None:
-        """Return when all changes so far are on disk and watchers have got them. The caller does not hold the lock."""
+        """Wait until all changes so far are on disk and watchers have got them. The caller does not hold the lock."""
         if self.syncs:
             assert self.journal is not None
             log = self.journal.log
@@ -307,7 +306,7 @@ class Host:
             self._change_feed.wait()
 
     async def until_durable(self) -> None:
-        """Return when all changes so far are as durable as the fsync policy requires."""
+        """Wait until all changes so far are as durable as the fsync policy requires."""
         if self.journal is not None:
             try:
                 await self.journal.until_durable()
@@ -391,7 +390,7 @@ class Host:
             self.disk.forget_lock()
 
     def flush(self) -> None:
-        """Write the changes of other callers to the log, and make them durable."""
+        """Write all pending changes to the log, and make them durable."""
         if not self.closed:
             with self.durable, self.lock, self:
                 pass
@@ -605,7 +604,7 @@ class Host:
                 self.engine.advance(self.now())
 
     def find(self, id: str) -> Job:
-        """Return the job with a long id, a hex id, or an integer id in a tube, such as `tube#7`.
+        """Return the job with this id: 40 characters, 32 hex digits, or a tube and a number, such as `tube#7`.
 
         Raise UnknownJob if there is none.
         """
@@ -622,7 +621,7 @@ class Host:
         return job
 
     def number_of(self, id: str) -> int:
-        """Return the number of a job from its long or hex id. Raise BadId if it is not a job id."""
+        """Return the number in an id of 40 characters or 32 hex digits. Raise BadId if it is not a job id."""
         if not isinstance(id, str):
             raise WrongType(f"a job's id is text, not {type(id).__name__}")
         number = self.ids.parse(id.encode("utf-8", "replace"))

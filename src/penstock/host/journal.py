@@ -89,7 +89,7 @@ class Journal:
     def digests(self, start: int, end: int) -> Iterator[BlockDigest]:
         """Return the digests of the rows on disk from position `start` up to `end`. The caller does not hold the lock.
 
-        If the first ones cannot be read, the error is raised immediately.
+        This call reads the first digests, and raises the error if it cannot.
         """
         check_range(start, end, self.log.written)
         end = min(end, self.log.durable)
@@ -112,7 +112,7 @@ class Journal:
         return self._reader.history(number, newest, self.log.durable)
 
     async def until_durable(self) -> None:
-        """Return when all changes so far are as durable as the fsync policy requires."""
+        """Wait until all changes so far are as durable as the fsync policy requires."""
         log = self.log
         if log.fsync == ALWAYS and log.durable < log.writer.position:
             loop = asyncio.get_running_loop()

@@ -86,7 +86,7 @@ class Caller:
     def is_blocked(self) -> bool:
         """Return whether the caller waits for a result, or runs a command in slices.
 
-        This is a method, because mypyc would narrow an attribute that was just set to None.
+        This is a method, because mypyc would assume that an attribute which was just set to None is still None.
         """
         return self.wait is not None or self.busy
 
@@ -110,7 +110,7 @@ class Caller:
         return self.closing and self.reply.length == 0
 
     def introduce(self) -> None:
-        """Copy the client's name and user to its session. This base class is for callers that have neither."""
+        """Do nothing. Subclasses with a name and a user override this method to copy both to the session."""
 
     def restrict(self, tubes: TubePatterns) -> None:
         """Replace the patterns of the tubes that the caller may use."""
@@ -141,8 +141,8 @@ def check_own(caller: Caller, name: bytes, what: bytes) -> None:
 def check_join(caller: Caller, session: Session | None) -> None:
     """Raise an error if the caller has no write permission and wants to join a session that holds jobs.
 
-    A client that joins a session can end its grace time and so give its jobs back. The tokens of sessions are in the
-    journal, which a caller with read permission can read.
+    A client that joins a session can end the grace time of the session, and so return its jobs to their tubes. The
+    tokens of sessions are in the journal, which a caller with read permission can read.
     """
     if session is not None and session.held and not caller.groups & WRITE and session is not caller.connection.session:
         raise Refused(b"NOPERM this user has no permission to join a session that holds jobs")

@@ -142,7 +142,10 @@ class Client(Caller):
         self.introduce()
 
     def introduce(self) -> None:
-        """Copy the client's name and user to its session, for the history. The default user identifies no client."""
+        """Copy the client's name and user to its session, for the history.
+
+        The default user is not copied, because it identifies no client.
+        """
         user = b"" if self.user_name == DEFAULT_USER else self.user_name.encode()
         self.connection.session.set_client(self.name, user)
 

@@ -184,7 +184,7 @@ class CommandContext:
         return self._home_of(name) if mark else b""
 
     def split_by_node(self, caller: Caller, args: list[bytes], at: i64, used: bool = False) -> None:
-        """Raise an error if the jobs that a command names may be on other nodes. Word `at` is the first job id.
+        """Raise an error if the jobs that a command names may be on other nodes. `args[at]` is the first job id.
 
         Raise Elsewhere if all of them are on one other node, and OnSeveralNodes if they are on different nodes.
         """
@@ -367,7 +367,7 @@ class CommandContext:
             reply.bulk(body)
 
     def write_plain(self, reply: Reply, job: Job) -> None:
-        """Write the body of a job as plain bytes, for clients without types, or null if it cannot be read."""
+        """Write the body of a job as plain bytes, for protocols without types, or null if it cannot be read."""
         body = self.body_or_none(job)
         if body is None:
             reply.null()

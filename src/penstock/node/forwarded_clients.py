@@ -232,7 +232,6 @@ class ForwardedClients:
         return client
 
     def _join_session(self, client: ForwardedClient, credentials: Credentials) -> None:
-        """Let a forwarded client join the session of the original client."""
         engine, now = self.turn.engine, self.turn.now
         grace = credentials.grace - 1 if credentials.grace else UNSET
         try:

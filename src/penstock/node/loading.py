@@ -1,8 +1,7 @@
 """Refusing the requests that arrive while a node loads its journal. Pure.
 
-No request is run before the journal is loaded, and a request that was refused is never run. The parser of a connection
-stays when the journal is loaded, because it may contain the first part of a request: the inbox of the client continues
-with it.
+No request is run before the journal is loaded, and a request that was refused is never run. When the journal is
+loaded, the inbox of a client continues with the same parser, because the parser may contain the start of a request.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ def refuse_commands(parser: RespParser, most: i64, line: bytes, info: Callable[[
     """Remove up to `most` complete RESP commands from the parser, and return their replies.
 
     Each is refused with the error `line`, except INFO, which is answered with the text of `info` if this is not None.
-    If the bytes are malformed, the last reply is that error.
+    If the bytes are malformed, the last reply is the error of the parser.
     """
     reply = Reply()
     for words in parser.parse(most):
@@ -37,7 +36,7 @@ def refuse_commands(parser: RespParser, most: i64, line: bytes, info: Callable[[
 def refuse_calls(parser: IprotoParser, most: i64, sentence: bytes) -> bytes:
     """Remove up to `most` complete IPROTO requests from the parser, and return their replies: errors with `sentence`.
 
-    If the bytes are malformed, the last reply is that error.
+    If the bytes are malformed, the last reply is the error of the parser.
     """
     reply = IprotoReply()
     for request in parser.parse(most):

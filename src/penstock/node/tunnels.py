@@ -148,6 +148,6 @@ class Inflow:
         self._held = True
 
     def go_on(self) -> None:
-        """Confirm received bytes again, also those that were read in the meantime."""
+        """Resume confirming after `hold`. Bytes that were read in the meantime are confirmed too."""
         self._held = False
         self.read(0)

@@ -426,7 +426,7 @@ class Turn:
             client.abort()
 
     def _run_rest(self) -> None:
-        """Run the commands that earlier turns left, because of a pause or a limit, and a slice of a long command."""
+        """Run the commands that earlier turns left because of a pause or a limit, then a slice of a long command."""
         if self._paused and self._paused_until <= self.now:
             self._to_run.update(self._paused)
             self._paused = {}

@@ -1,7 +1,7 @@
 """Disk space: frees space on a full disk, and resumes service when there is space again.
 
-History is deleted first. If that is not enough and the live data is small, the log is shortened: a snapshot is taken in
-the space of the reserve file.
+History is deleted first. If that is not enough and the live data is small, a snapshot is taken, which shortens the log.
+The snapshot uses the space of the reserve file, which is kept for this purpose.
 """
 
 from __future__ import annotations
@@ -39,7 +39,6 @@ class DiskSpaceService:
         return is_full
 
     def _log_change(self, is_full: bool) -> None:
-        """Log once when the disk becomes full and once when it has space again."""
         if is_full != self._is_full:
             self._is_full = is_full
             if is_full:

@@ -1,4 +1,4 @@
-"""Indexes: creates the index of each full segment, with which a job's history is found quickly, and its digests."""
+"""Indexes: creates the index of each full segment. It contains digests, and makes lookups of a job's history fast."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class IndexService:
         self._indexed: set[str] = set()  # Segments whose index is valid, or that cannot have one.
 
     def run_once(self, queue: MaintainedQueue, segment: int) -> None:
-        """Create missing or damaged indexes of the segments before `segment`. Each index is checked once."""
+        """Create missing indexes of the segments before `segment`, and replace damaged ones. Check each index once."""
         disk = queue.disk
         there = set(disk.names())
         for name in segment_names(disk):

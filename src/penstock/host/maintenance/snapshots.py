@@ -79,7 +79,7 @@ class SnapshotService:
             raise
 
     def _use(self, queue: MaintainedQueue, number: int) -> None:
-        """From now on, read the bodies that are on disk from the new snapshot."""
+        """Make the engine read bodies that are not in memory from the new snapshot."""
         if queue.engine.spills:
             began = time.thread_time()
             for _ in use_snapshot(queue.disk, queue.engine, number, lambda: self._pacing.locked(queue)):
