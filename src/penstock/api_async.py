@@ -410,7 +410,7 @@ class AsyncTube(Interface, ABC):
 
     @abstractmethod
     async def pause(self, *, puts: bool = False, takes: bool = False) -> None:
-        """Pause the tube. With `puts`, puts raise Paused. With `takes`, takes get no job. `pause()` resumes both."""
+        """Set whether puts and takes are paused. While they are, puts raise Paused, and takes get no job."""
 
     @abstractmethod
     async def alter(self, **options: Unpack[TubeOptions]) -> None:
@@ -523,8 +523,8 @@ class AsyncJob(Interface, ABC):
     def headers(self) -> dict[str, str]:
         """The headers of the job by name; empty if it has none. They never change.
 
-        Values are decoded as UTF-8. For one that is other bytes, `value.encode("utf-8", "surrogateescape")` returns
-        them.
+        Values are decoded as UTF-8. If a value was not valid UTF-8, `value.encode("utf-8", "surrogateescape")` returns
+        its bytes.
         """
 
     @abstractmethod

@@ -359,14 +359,14 @@ class Queue(api.Queue):
         return self._finish_closing(self._close_stages(stage_commands.discard, stage_names(stages)))
 
     def _close_stages(self, close: Callable[[Engine, list[bytes], int], int], names: list[bytes]) -> Closing:
-        """Publish or discard stages, and process the first of their jobs. `_go_on_closing` processes the others."""
+        """Publish or discard stages, up to a limit of jobs. `_go_on_closing` moves or removes the other jobs."""
         engine = self._host.engine
         with self._session.durable, self._session.lock, self._session:
             jobs = close(engine, names, self._host.now())
             return Closing(jobs, stage_commands.of_names(engine, names))
 
     def _go_on_closing(self, closing: Closing) -> bool:
-        """Process the next jobs of published or discarded stages, up to a limit. Return whether there are more."""
+        """Move or remove the next jobs of stages that are being closed. Return whether there are more."""
         with self._session.durable, self._session.lock, self._session:
             self._host.advance()
             return stage_commands.are_closing(closing.left)
@@ -657,7 +657,7 @@ class Tube(api.Tube):
             return self._host.subscribe(callback, self._live().name)
 
     def _watch(self, callback: Callable[[WatchedChange], None]) -> Callable[[], None]:
-        """Call `callback` with every change of a job of this tube, before the call that caused it returns."""
+        """Call `callback` with every change of the tube's jobs. The call that makes a change waits for the callback."""
         with self._session.durable, self._session.lock, self._session:
             return self._host.watch(callback, self._live().name)
 

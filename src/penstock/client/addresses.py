@@ -28,7 +28,7 @@ class Addresses:
     """The addresses that a client tries, in their order."""
 
     def __init__(self, named: tuple[Address, ...], learns: bool) -> None:
-        """Start with the addresses `named` in the URL.
+        """Start with the addresses of the URL, which are in `named`.
 
         If `learns` is set, also use the addresses that nodes report. With TLS it is not set, because certificates need
         not contain these addresses.

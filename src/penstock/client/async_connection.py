@@ -136,7 +136,7 @@ class AsyncConnection(asyncio.Protocol):
     def send(self, data: bytes, is_take: bool = False, wait_s: float | None = 0) -> asyncio.Future[Any]:
         """Send a command together with the other commands of this turn of the event loop. Return a future of its reply.
 
-        `wait_s` is the longest time for which the server delays the reply; None: no limit.
+        `wait_s` is the longest time for which the server delays the reply. None means no limit.
         """
         waiting: asyncio.Future[Any] = self._loop.create_future()
         if self.lost is not None:
@@ -215,13 +215,16 @@ class AsyncConnection(asyncio.Protocol):
                 self._on_doubt()
 
     def _expect(self, wait_s: float | None) -> None:
-        """Start the time limit of a reply. `wait_s` is added to the usual limit; None: no limit."""
+        """Start the time limit of a reply. `wait_s` is added to the usual limit. None means no limit."""
         self._progress_at = self._loop.time()
         self._limit_s = None if self._answer_s is None or wait_s is None else self._answer_s + wait_s
         self._watch_on()
 
     def _watch_on(self) -> None:
-        """Set a timer for the end of the time limit. Keep an earlier timer, because `_watch` sets the next one."""
+        """Set a timer that calls `_watch` at the end of the time limit.
+
+        If an earlier timer is set, keep it. `_watch` then sets the next one.
+        """
         if self._limit_s is None:
             return
         due = self._progress_at + self._limit_s

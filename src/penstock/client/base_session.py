@@ -2,8 +2,8 @@
 
 A session outlives its connections. If a connection is lost, another one is made, and the session is resumed with the
 jobs that it holds, unless its grace time has passed. A call whose reply was lost is repeated if that is safe
-(`commands.py`). After a lost take, the session may hold jobs that no caller received; these go back to their tubes
-before the next call (`_settle`).
+(`commands.py`). If the reply to a take was lost, the session may hold jobs that no caller received. They go back
+to their tubes before the next call (`_settle`).
 
 The timeout of a call limits everything that the call does (`Deadline`). A take returns nothing if its time is over
 while the server is away. It raises NoServer if the server has been away for longer than `retry_for`.
@@ -142,7 +142,7 @@ class BaseSession(ABC, Generic[C]):
     async def _call_settled(self, call: Call[T], deadline: Deadline) -> T:
         """Send a call and return its result.
 
-        Before that, settle the calls whose replies were lost (`_settle`), and check the length of the body.
+        First return jobs to their tubes if the reply to their take was lost, and check the length of the body.
         """
         if self._in_doubt:
             await self._settle(deadline)
@@ -157,9 +157,9 @@ class BaseSession(ABC, Generic[C]):
         return await self._call(call, deadline)
 
     def _without_server(self, call: Call[T], error: NoServer | ConnectionLost, deadline: Deadline) -> T:
-        """Return the empty result of a call, if it has one and its timeout has passed. Otherwise raise `error`.
+        """Return the empty result of a call whose timeout has passed. Otherwise raise `error`.
 
-        Also raise `error` if no server has answered for longer than `retry_for`.
+        Also raise `error` if the call has no empty result, or if no server has answered for longer than `retry_for`.
         """
         is_over = time.monotonic() >= deadline.until and not isinstance(error, BadAnswer)
         if not is_over or call.empty is None or self.target.reach.is_gone(self.target.retry_s):
@@ -213,7 +213,7 @@ class BaseSession(ABC, Generic[C]):
                 await self._settle(deadline)
 
     async def _check_hold(self, happened: ExecutionCheck) -> None:
-        """Raise NotTaken or NotOwner if the delivery has ended to which a repeated call applies."""
+        """Raise NotTaken or NotOwner if a call must not be repeated, because its delivery of the job has ended."""
         try:
             there = await self._call(Call(happened.ask, commands.job, REPEAT))
         except NotAllowed:
@@ -260,7 +260,7 @@ class BaseSession(ABC, Generic[C]):
                 pass  # The session does not hold it any more.
 
     async def _check_belongings(self, deadline: Deadline) -> None:
-        """If many jobs are recorded as held, remove those that the session no longer holds on the server."""
+        """If `held_jobs` has many jobs, remove from it those that the session no longer holds on the server."""
         asked = self.held_jobs.ids_to_verify()
         if asked is not None:
             held = await self._call(commands.held(end_waits=False), deadline)

@@ -164,7 +164,7 @@ class Call(Generic[T]):
             raise BadAnswer() from error
 
     def wait_at_most(self, ms: int) -> None:
-        """Limit the time that the command waits on the server to `ms`."""
+        """Let the command wait on the server for at most `ms` milliseconds."""
         if self.timeout_at and self.wait_ms != NEVER:
             self.wait_ms = max(0, min(self.wait_ms, ms))
             self.words[self.timeout_at] = self.wait_word()
@@ -189,7 +189,7 @@ class ExecutionCheck:
     def error_if_ended(self, there: JobFacts) -> CommandError | None:
         """Return an error if the delivery `hold` has ended, otherwise None.
 
-        After its end the call must not be repeated, even if the session has taken the job again.
+        After the end of the delivery, the call must not be repeated, even if the session has taken the job again.
         """
         if there.state != "taken":
             return NotTaken()
@@ -198,7 +198,7 @@ class ExecutionCheck:
     def judge(self, refused: CommandError, there: JobFacts | None) -> None:
         """Raise `refused`, unless the state of the job shows that the first attempt was executed.
 
-        `there` is the present job, or None if it no longer exists.
+        `there` describes the job as it is now. It is None if the job no longer exists.
         """
         state = "gone" if there is None else there.state
         if self.gives_back and (
@@ -267,7 +267,7 @@ def _for_driver(options: dict[str, Any] | None) -> list[bytes]:
 
 
 def put_options(policy: TubePolicy, options: PutOptions) -> PutOptions:
-    """Return the options of a put. If the tube has a driver, pack all but the headers into `options`, which it gets."""
+    """Return the options of a put. If the tube has a driver, `options` contains all of them except the headers."""
     if not policy.driven or not options:
         return options
     given: dict[str, Any] = dict(options)
@@ -297,7 +297,7 @@ _TUBE_OPTIONS: Final = {
 
 
 def _tube_words(options: dict[str, Any]) -> list[bytes]:
-    """Return the words of the options of a tube. None means forever for a time, and leaves out any other option."""
+    """Return the words of the options of a tube. A time that is None means forever. Other Nones are left out."""
     words: list[bytes] = []
     for name, value in options.items():
         kind = _TUBE_OPTIONS[name]
@@ -368,7 +368,7 @@ def _job_id(answer: Reply) -> str:
 
 
 def job(answer: Reply) -> JobFacts:
-    """Return the facts about one job."""
+    """Return the description of a job in a reply."""
     state = answer.get(b"state")
     headers = answer.get(b"headers")
     return JobFacts(
@@ -395,7 +395,7 @@ def jobs(answer: Reply) -> list[JobFacts]:
 
 
 def _up_to(count: int, answer: Reply) -> list[JobFacts]:
-    """Return the facts about several jobs. Raise BadAnswer if there are more than `count`."""
+    """Return the descriptions of the jobs in a reply. Raise BadAnswer if there are more than `count`."""
     found = jobs(answer)
     if len(found) > count:
         raise BadAnswer(f"the server answers with {len(found)} jobs instead of {count} at most")
@@ -403,7 +403,10 @@ def _up_to(count: int, answer: Reply) -> list[JobFacts]:
 
 
 def _after(cursor: int, answer: Reply) -> int:
-    """Return the next cursor of a scan: greater than `cursor`, so that every scan ends, or 0 after the last page."""
+    """Return the next cursor of a scan, or 0 if this was the last page.
+
+    Raise BadAnswer if it is neither 0 nor greater than `cursor`, because the scan might never end.
+    """
     following = octets(answer)
     if not following.isdigit() or not (int(following) == 0 or cursor < int(following) < 1 << 63):
         raise BadAnswer("the server answers with a cursor that goes back")
@@ -622,7 +625,7 @@ def tubes() -> Call[list[str]]:
 
 
 def scan_tubes(cursor: bytes, of_tube: Callable[[Reply], T]) -> Call[tuple[bytes, list[T]]]:
-    """Ask for a page of tubes, and read each with `of_tube`. The result starts with the next cursor."""
+    """Ask for a page of tubes. The result is the next cursor, and what `of_tube` returns for each tube."""
 
     def read(answer: Reply) -> tuple[bytes, list[T]]:
         after, found = page(cursor, answer)
@@ -794,7 +797,7 @@ def may_be_more(found: list[JobFacts]) -> bool:
 
 
 def _reply_bytes(job: JobFacts) -> int:
-    """Return the length of the body and the headers, which the server counts."""
+    """Return how many bytes of a job count for the server's limit of a reply: its body and headers."""
     length = len(job.raw_body)
     if job.headers is not None:
         length += sum(
@@ -841,7 +844,7 @@ def list_jobs(name: bytes, state: str, limit: int) -> Call[list[JobFacts]]:
 
 
 def _finish(id: str, hold: int, words: list[bytes], *ends: str, gives_back: bool = False) -> Call[None]:
-    """Return a call that ends a job or its delivery. ExecutionCheck decides about a repetition.
+    """Build a call that ends a job or its delivery. If its reply is lost, it is repeated with an ExecutionCheck.
 
     `ends` are the possible states of the job after the call.
     """
@@ -892,7 +895,10 @@ def bury(id: str, reason: str, hold: int = 0) -> Call[None]:
 
 
 def touch(id: str, seconds: Seconds | None) -> Call[None]:
-    """Build the call that extends the time for a job. With `seconds` it is not repeated, to add them only once."""
+    """Build the call that extends the time for a job.
+
+    With `seconds`, the client does not repeat the call after a lost reply: it could add them twice.
+    """
     words = [b"JOB", b"TOUCH", id.encode()]
     if seconds is None:
         return Call(words, nothing, REPEAT)
@@ -924,7 +930,7 @@ def move(id: str, tube: bytes, delay: Seconds) -> Call[None]:
 
 
 def scan(cursor: int, tube: bytes | None, wanted: Iterable[str], count: int) -> Call[tuple[list[JobFacts], int]]:
-    """Ask for a page of jobs. The result ends with the next cursor; 0 at the end."""
+    """Ask for a page of jobs. The result is the jobs and the next cursor, which is 0 after the last page."""
     if not 0 <= integer(cursor, "cursor") < 1 << 63:
         raise OutOfRange("a cursor is 0, or the one that the last scan returned")
     words = [b"JOB", b"SCAN", b"%d" % cursor, b"COUNT", b"%d" % check_count(integer(count, "count"), "count")]

@@ -1,7 +1,7 @@
 """The differences between the blocking and the asyncio handles of the client. `async_queue.py` has the common code.
 
-A property cannot be awaited. So an asyncio handle returns the last known values of `job.state` and of the body and the
-headers of a job that `put` found by `unique` or `dedup`. A blocking handle asks the server.
+A property cannot be awaited. So for some properties, a blocking handle asks the server, but an asyncio handle returns
+the last known value: `job.state`, and the body and headers of a job that was put with `unique` or `dedup`.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class JobHandle(KnownJob, api.Job):
         return super().headers
 
     def _verify(self) -> None:
-        """Ask the server for the job if `put` found it by `unique` or `dedup`, because its body may be another one."""
+        """Ask the server for a job that was put with `unique` or `dedup`. An existing job can have another body."""
         if self._facts.is_guess:
             try:
                 self._facts = self._queue._call(commands.peek(self.id))

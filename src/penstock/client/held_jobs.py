@@ -35,7 +35,10 @@ class HeldJobs:
             self._ids.update(holds)
 
     def remove(self, id: str, hold: int) -> None:
-        """Remove a finished job. Keep it if a caller has received a later delivery than `hold`; 0 always removes it."""
+        """Remove a finished job. Keep it if a caller has received a later delivery than `hold`.
+
+        If `hold` is 0, always remove the job.
+        """
         with self._lock:
             if not hold or self._ids.get(id, 0) <= hold:
                 self._ids.pop(id, None)

@@ -1,7 +1,7 @@
 """The reachability of the servers that one URL names. This records and logs when none of them answers.
 
 All sessions that come from one `connect` share a `Reachability`, so the loss of a server is logged once. A server
-counts as lost when it does not answer in time, or when it was connected and no address of the URL can be reached.
+counts as lost when it does not answer in time, or when a client that was connected can reach no address of the URL.
 A connection that is lost and made again immediately is not logged.
 """
 

@@ -68,7 +68,7 @@ class ReconnectingConnection:
             raise
 
     def _open(self, search: Backoff, is_first: bool = False) -> PlainConnection:
-        """Connect to one of the addresses. Retry as long as `search` allows."""
+        """Connect to one of the addresses. Retry after each pause of `search`, until it has none left."""
         while True:
             for _ in self.target.seeds:
                 seed = self.target.seeds[self._seed]

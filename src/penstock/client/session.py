@@ -1,6 +1,6 @@
 """A blocking session on a server: the implementation of `base_session.py` with blocking sockets.
 
-Each call has a connection to itself while it lasts, so a take that waits delays no other call. Unused connections are
+Each call uses a connection of its own until it ends, so a take that waits delays no other call. Unused connections are
 kept for the next calls.
 
 A signal may interrupt a thread between any two calls. A lock or a Condition that such a thread has just acquired would
@@ -211,7 +211,7 @@ class Session(BaseSession[Connection]):
             return error
 
     def _patience(self, wait_ms: int, until: float) -> float | None:
-        """Return the seconds to wait for the reply to a call that the server can delay by `wait_ms`. None: no limit."""
+        """Return the seconds to wait for a reply, which the server can delay by `wait_ms`, or None for no limit."""
         answer_s = self.target.answer_s
         if until == math.inf:
             return None if answer_s is None or wait_ms == NEVER else answer_s + wait_ms / 1000
@@ -256,7 +256,7 @@ class Session(BaseSession[Connection]):
         connection.close()
 
     def _open(self, search: Backoff, until: float, is_first: bool = False) -> Connection:
-        """Connect to one of the addresses. Retry as long as `search` allows."""
+        """Connect to one of the addresses. Retry after each pause of `search`, until it has none left."""
         while True:
             opener = object()
             try:

@@ -158,7 +158,7 @@ class Standby:
         return True
 
     def _refresh_files(self) -> Files:
-        """Ask the node for its files. Raise an error if it is another node, or if its log is not the copied one."""
+        """Ask the node for its files. Raise an error if it is another node, or its log does not continue the copy."""
         mirror = self._mirror
         self._files = files = self._ask([b"FILES"], _files)
         self._refreshed_at = time.monotonic()

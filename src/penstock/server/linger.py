@@ -4,8 +4,8 @@ A turn ends at the end of the round in which it began. Waking a sleeping process
 hundred on a virtual machine. The process that wakes it spends as much. This is several times the cost of a command. So
 after a turn the loop can poll for more work, without sleeping, for the time of the setting `linger`.
 
-The last pause between two turns decides, as KVM decides for halted processors. If it was shorter than `linger`, the
-loop polls. If it was longer, the loop sleeps immediately, so an idle server uses no processor.
+The loop polls if the last pause between two turns was shorter than `linger`. If it was longer, the loop sleeps
+immediately, so an idle server uses no processor. KVM uses the same rule for halted processors.
 """
 
 from __future__ import annotations

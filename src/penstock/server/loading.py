@@ -3,7 +3,7 @@
 A million jobs take seconds to load. A journal that is loaded within `SOON_S` is loaded before any port is open, so a
 client of a small queue never gets LOADING. After that time the ports are opened (`ports.py`):
 
-    RESP            -LOADING with the progress; INFO is answered where no password is needed
+    RESP            -LOADING with the progress; INFO is answered if clients need no password
     IPROTO          error 116, ER_LOADING
     GET /livez      200, because the process works and must not be killed
     GET /readyz     503 with the progress

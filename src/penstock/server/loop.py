@@ -62,7 +62,10 @@ class TurnLoop(Driver):
         self._lock.acquire()
 
     def wake_at(self, due: i64) -> None:
-        """Plan a turn for the engine time `due`. If it is SOON, end this turn after all ready sockets are read."""
+        """Plan a turn for the engine time `due`.
+
+        If `due` is SOON, a turn has begun already. Then plan its end, after all ready sockets are read.
+        """
         if due == SOON:
             self.linger.turn_begins()
         elif due < self._timer_due:

@@ -235,7 +235,7 @@ def redacted(dispatcher: Dispatcher, args: list[bytes]) -> list[bytes]:
 
 
 def _is_secret_function(name: bytes) -> bool:
-    """Return whether an argument of a function is the token of a session. This is so only for `identify`."""
+    """Return whether a function has a secret argument. Only `identify` has one, the token of a session."""
     return name.rpartition(b".")[2] == b"identify"
 
 

@@ -27,7 +27,7 @@ _TUBE: Final = (
 
 
 def command(spec: str, grammar: str, summary: str, handler: Callable[[Any, list[bytes], int], None]) -> Command:
-    """Return a command. `spec` has its name, arity, flags and group. In the group "all", every user may run it."""
+    """Return a command. `spec` has its name, arity, flags and group. Every user may run commands of the group "all"."""
     name, arity, flags, group = spec.rsplit(" ", 3)
     mask = EVERYTHING if group == "all" else GROUPS[group]
     is_open, is_whole = name in ("hello", "auth"), name in _WHOLE_SERVER

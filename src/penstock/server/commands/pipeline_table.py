@@ -1,4 +1,4 @@
-"""The rows of the command table for pipelines: stages to write, claims and the journal to read."""
+"""The rows of the command table for pipelines, which write with stages, and read with claims or from the journal."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def _numbers(lines: list[str]) -> dict[str, int]:
 
 
 def rewritten(text: str, rewrites: dict[str, Rewrite]) -> str:
-    """Return the text with new values. `rewrites` are the changes by setting; `line` of each is the value in TOML.
+    """Return the text with new values. For each changed setting, `rewrites` has the new value in the field `line`.
 
     New keys are added after the last top-level key, because below a table's heading they would belong to the table.
     """

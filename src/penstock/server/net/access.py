@@ -141,7 +141,7 @@ class Accounts:
 
 
 def chap_of(password: bytes) -> bytes:
-    """Return the digest with which the scrambles of a password are checked: the SHA-1 of its SHA-1."""
+    """Return the SHA-1 of the SHA-1 of a password. It is used to check logins over IPROTO."""
     return hashlib.sha1(hashlib.sha1(password).digest()).digest()
 
 

@@ -315,7 +315,7 @@ class Clients:
 
 
 def _began_before(those: dict[Connection, float], when: float) -> list[Connection]:
-    """Return the connections of `those` whose time is before `when`. `those` is sorted by time."""
+    """Return the connections that were added to `those` before `when`. `those` is sorted by time of addition."""
     found = []
     for connection, began in those.items():
         if began > when:

@@ -44,7 +44,7 @@ class IprotoPort:
         return self.server.clients.accept_as(self._connection)
 
     def greeted(self, number: int, engine_connection: EngineConnection) -> Connection:
-        """Return a connection that sends no greeting, because this node has sent it while it was loading."""
+        """Return a connection without a greeting, for a client that received the greeting while the node loaded."""
         server, limits = self.server, self.server.clients.limits
         connection = Connection(server.turn, server.clients, number, engine_connection)
         parser = IprotoParser(limits.bulk_max, limits.buffer_max, not server.accounts.any)
@@ -99,7 +99,7 @@ class _IprotoLogin(Login):
 
 
 def _scramble(request: Request) -> bytes:
-    """Return the scramble of an AUTH request, which proves that the client has the password, or b"" if it is missing.
+    """Return the scramble of an AUTH request, or b"" if there is none. It proves that the client has the password.
 
     The request contains [method, 20 bytes]. Both are text or binary.
     """

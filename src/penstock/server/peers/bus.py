@@ -191,7 +191,7 @@ class Bus(PeerLinks):
         return node in self._inbound and self.members.is_linked(node)
 
     def is_crowded(self, node: bytes) -> bool:
-        """Return whether the link to a node is too full, so that clients' bytes have to wait."""
+        """Return whether the link to a node is too full, so that the bytes of tunnels have to wait."""
         link = self._outbound.get(node)
         return link is not None and link.is_crowded
 
@@ -332,7 +332,7 @@ class Bus(PeerLinks):
             self._lost_ours(link)
 
     def refused(self, link: Link, why: str) -> None:
-        """Count and log a link that failed, because of a malformed message or in the handshake. `why` is the reason."""
+        """Count and log a link that was closed for an error in the handshake or in a message. `why` is the reason."""
         self.refusals += 1
         now = self._loop.time()
         if now - self._refusal_logged_at >= _LOG_INTERVAL_S:

@@ -242,11 +242,11 @@ class Outbound(Link):
         self.write(wire.encode_packets(messages, self.seal, encoder))
 
     def pause_writing(self) -> None:
-        """Record that the peer reads slowly, so that clients' bytes have to wait."""
+        """Record that the peer reads slowly, so that the bytes of tunnels have to wait."""
         self.is_crowded = True
 
     def resume_writing(self) -> None:
-        """Let clients' bytes be sent again, because the peer has read most of the written bytes."""
+        """Resume sending the bytes of tunnels, because the peer has read most of the written bytes."""
         self.is_crowded = False
         self.owner.send_waiting(self)
 

@@ -193,7 +193,7 @@ def tls_contexts(config: Config) -> tuple[ssl.SSLContext, ssl.SSLContext] | None
 def load_tls_files(context: ssl.SSLContext, config: Config, settings: tuple[str, str, str]) -> None:
     """Load three files into a TLS context: a certificate, its key, and the authorities of the other side.
 
-    `settings` are the names of the settings with their paths.
+    `settings` are the names of the three settings that contain the paths of these files.
     """
     for name in settings:
         path = getattr(config, name)
