@@ -203,7 +203,7 @@ def task_name(id: Any) -> bytes:
 
 
 class RunningDriver(TubeDriver):
-    """The driver of one tube: its mapping and its tube object."""
+    """The driver of one tube, with the tasks of the tube (a `DriverSpace`) and the tube object."""
 
     def __init__(self, driver: Driver, type: str, name: str, options: dict[str, Any]) -> None:
         self.driver = driver
@@ -214,7 +214,7 @@ class RunningDriver(TubeDriver):
         self._tube: DriverTube | None = None  # None: it has to be created.
 
     def create_space(self) -> None:
-        """Call `create_space`, which can refuse the options. Call `new` to check that its object has all methods."""
+        """Call the driver's `create_space`, which can refuse the options. Then call `new` and check its result."""
         try:
             space = self._timed("create_space", lambda: self.driver.create_space(self._name, self._copied_options()))
             if space is not None and (not isinstance(space, Mapping) or len(space)):
@@ -224,7 +224,7 @@ class RunningDriver(TubeDriver):
         self._run("new", lambda tube: None)
 
     def open(self, bodies: list[bytes]) -> list[TaskChange]:
-        """Fill the mapping with these tasks, which are in the order of their puts, and start the driver."""
+        """Restore the tasks from `bodies`, which are in the order of their puts, and start the driver."""
         tasks = [self._space.restore(body) for body in bodies]
         return self._run("normalize_task", lambda tube: [self._change(tube, task[0], task) for task in tasks])
 
@@ -278,7 +278,7 @@ class RunningDriver(TubeDriver):
             return DriverCall(b"", 0, [change])
 
     def undo(self) -> None:
-        """Restore the mapping, and start the driver again with it."""
+        """Undo the changes of the current transaction. The next call creates a new tube object."""
         self._space.undo()
         self._tube = None
 
@@ -288,7 +288,7 @@ class RunningDriver(TubeDriver):
     def _call(
         self, method: str, call: Callable[[DriverTube], Task | None], must: bool = False, begins: bool = True
     ) -> DriverCall:
-        """Call a method of the tube object. Check its result: a task, or None if `must` is not set."""
+        """Call a method of the tube object, which must return a task. It may also return None, unless `must` is set."""
 
         def run(tube: DriverTube) -> DriverCall:
             task = call(tube)
@@ -353,7 +353,7 @@ class RunningDriver(TubeDriver):
         return options
 
     def _changed(self, task: Task, event: str = "") -> None:
-        """Check the state of a task that the driver reports. This is the `on_task_change` that `new` receives."""
+        """Check the state of a changed task. The driver calls this method, which `new` gets as `on_task_change`."""
         self._check_state(task)
 
     def _check_state(self, task: Task) -> None:

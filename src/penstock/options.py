@@ -251,7 +251,7 @@ def put_draft(method: str, body: Body, options: PutOptions) -> Draft:
 
 
 def each_put(bodies: Iterable[Body | NewJob], options: PutOptions) -> list[tuple[Body, PutOptions]]:
-    """Return each body with the options of its put. Options and headers of a `NewJob` have precedence."""
+    """Return each body with the options of its put: `options`, overridden by the options and headers of a `NewJob`."""
     if isinstance(bodies, (str, bytes, NewJob)) or not isinstance(bodies, Iterable):
         raise WrongType("give a list of bodies")
     return [

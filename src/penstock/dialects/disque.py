@@ -452,9 +452,10 @@ class Disque:
         caller.reply.null()
 
     def _ack_of(self, caller: Caller, id: bytes) -> Ack | None:
-        """Return the ack of a job that this node had, or None. An ack is kept until all holders have recorded it.
+        """Return the ack of a job that was on this node, or None if this node has no such ack.
 
-        Only callers that may use every queue get the ack, because it does not contain the name of the queue.
+        An ack is kept until all holders have recorded it. It does not contain the name of the queue. Therefore only
+        callers that may use every queue get it.
         """
         cluster = self.context.cluster
         ack = None if cluster is None or not caller.any_tube else cluster.acks.by_id.get(id)
@@ -627,11 +628,11 @@ class Disque:
     # Ids
 
     def _number_or_elsewhere(self, caller: Caller, text: bytes) -> int:
-        """Return the engine's number for a job id.
+        """Return the engine's number for a job id, or NOT_AN_ID if this node cannot have the job.
 
-        Raise Elsewhere if this node cannot have the job, and the session has already used the node that made the job.
-        No other node is tried, because commands on `disque` jobs take effect in the whole cluster, even if the node
-        that made the job is unreachable.
+        If the caller's session uses the node that made this job, raise Elsewhere instead of returning NOT_AN_ID.
+        Otherwise the command is not forwarded, because commands on `disque` jobs take effect in the whole cluster,
+        even if the node that made the job is unreachable.
         """
         number = self.number(text)
         if number == NOT_AN_ID:

@@ -118,7 +118,7 @@ class _CursorScan(PagedReply):
         reply.array(self.found)
 
     def is_complete(self) -> bool:
-        """Return whether the reply is complete. A BUSYLOOP is complete at the end, any other scan after one slice."""
+        """Return whether the scan has ended. A BUSYLOOP examines all entries, any other scan only one slice."""
         if self.cursor >= self._end:
             # The remaining entries are newer than the scan.
             self.cursor = 0

@@ -364,7 +364,10 @@ class MessageEncoder:
         self._written = {}
 
     def write(self, message: Message) -> bytes:
-        """Return a message as bytes, cached by `id(message)`. This id is unique: no message is freed during a turn."""
+        """Return a message as bytes. Encode it only at the first call, and keep the bytes under its Python id.
+
+        Python reuses the id of an object that was freed, but no message is freed during a turn.
+        """
         known = self._written.get(id(message))
         if known is None:
             writer = BytesWriter()

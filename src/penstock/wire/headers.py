@@ -72,7 +72,7 @@ def decode_headers(encoded: bytes) -> dict[str, bytes]:
 
 
 def printable_headers(headers: dict[str, str]) -> dict[str, str]:
-    """Return headers for JSON: bytes that are not UTF-8, which are surrogate escapes, become escapes like \\xff."""
+    """Return headers for JSON. Surrogate escapes, which stand for bytes that are not UTF-8, become text like \\xff."""
     return {
         name: value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
         for name, value in headers.items()
@@ -80,7 +80,7 @@ def printable_headers(headers: dict[str, str]) -> dict[str, str]:
 
 
 def are_valid(encoded: bytes) -> bool:
-    """Return whether these bytes are encoded headers within the limits. A peer is authenticated, but may be faulty."""
+    """Return whether these bytes are encoded headers within the limits. A faulty peer can send any bytes."""
     try:
         return encode_headers(list(decode_headers(encoded).items())) == encoded
     except (BadHeaders, UnicodeDecodeError):

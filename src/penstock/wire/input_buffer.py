@@ -71,7 +71,7 @@ class InputBuffer:
             self._line_end = end
 
     def _join(self) -> bool:
-        """Join the two buffers if together they have the bytes that the parser needs. Return whether they have."""
+        """Join the two buffers if together they have the bytes that the parser needs. Otherwise return False."""
         there = len(self._buffer) - self._pos + len(self._pending)
         if there < self._need and not (self._line_end and self._has_line_end()):
             return False

@@ -109,7 +109,7 @@ class RespParser(RequestBuffer):
         return self._missing > 0 or self.pending() > 0
 
     def parse(self, commands_max: i64) -> list[list[bytes]]:
-        """Return at most `commands_max` complete commands. If `has_more` is set then, call this again.
+        """Return at most `commands_max` complete commands. If this call sets `has_more`, call it again for the rest.
 
         Empty commands are not returned, but count towards `commands_max`, so that a client cannot send them without
         limit.
@@ -235,7 +235,7 @@ class RespParser(RequestBuffer):
         return length
 
     def _refuse_argument(self, length: i64) -> bool:
-        """Discard the command, because an argument of `length` bytes is too long. Return whether it was complete."""
+        """Discard a command whose argument of `length` bytes is too long. Return whether the command was complete."""
         if self.args_max < ARGS_COUNT_MAX:
             self._fail(b"unauthenticated bulk length")
             return False

@@ -152,7 +152,7 @@ class Words:
 def read_put(words: Words, draft: Draft, word: bytes) -> bool:
     """Store the put option `word` and its value in the new job `draft`. Return False if there is no such option.
 
-    The caller gets the headers from `words.end_headers`, because they are encoded together.
+    Headers are collected in `words`. The caller reads them with `words.end_headers` and encodes all of them together.
     """
     if word == b"DELAY":
         draft.delay_ms = words.duration()

@@ -172,7 +172,7 @@ class ClaimCommands:
 
 
 def _write_size(reply: Reply, claim: Claim) -> None:
-    """Write the number of jobs in a claim and the size of their bodies. Clients choose the number of shards by them."""
+    """Write how many jobs a claim has and the size of their bodies, so that clients can choose a number of shards."""
     length: i64 = 0
     for job in claim.jobs:
         length += job.body_length()
@@ -216,7 +216,7 @@ class _ReadClaim(PagedReply):
         return self._at == len(jobs)
 
     def _pack(self, page: Reply, end: i64) -> None:
-        """Write jobs as a group of columns (`packed_jobs.py`). In the reply, the group is one item."""
+        """Write some jobs as columns (`packed_jobs.py`). All columns together are one item of the reply's array."""
         some: list[Job] = []
         length: i64 = 0
         while self._at < end:

@@ -149,8 +149,8 @@ class DeliveryCommands:
     def take(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """Run TAKE tube [COUNT n] [TIMEOUT duration] [KEY key] [TTR duration] [HEADERS] [AND tube [tube ...]].
 
-        Reply with up to `n` jobs of these tubes, with HEADERS also with their headers. If there are none, wait for one
-        until TIMEOUT.
+        Reply with up to `n` jobs of these tubes. If there is no job, wait for one until TIMEOUT. HEADERS adds the
+        headers of the jobs to the reply.
         """
         engine = self._engine
         check_tube(caller, args[1])
@@ -297,7 +297,7 @@ class DeliveryCommands:
             self.ack_or_delete(caller, AckOrDeleteMany(self, args[1:], False), now)
 
     def announce_done(self, caller: Caller, id: bytes, now: i64) -> bool:
-        """Send the ack of a job that is not on this node to the other nodes.
+        """Send an ack to the other nodes, because its job is not on this node.
 
         Return whether another node may have created the job.
         """
@@ -318,7 +318,7 @@ class DeliveryCommands:
             self.context.run_sliced(caller, many, now)
 
     def reply_with_one(self, caller: Caller, outcome: int) -> None:
-        """Reply with 1, or with the error of `outcome`, to a command that accepts many ids and names one."""
+        """Reply to a command that acks or deletes only one job: with 1, or with the error of `outcome`."""
         if outcome != OK:
             refuse(outcome)
         caller.reply.integer(1)
@@ -485,7 +485,8 @@ def check_target(caller: Caller, retry: RetryPolicy) -> None:
 def read_drafts(words: Words) -> list[Draft]:
     """Parse the jobs of a batch: options for all jobs, then for each job the word JOB, a body and its own options.
 
-    A job has the headers of all jobs and its own. If both have a name, its own value counts.
+    A job gets the headers that are given for all jobs, and its own. If a name is given in both places, the job's own
+    value is used.
     """
     common = Draft(b"")
     word = b""

@@ -139,7 +139,7 @@ class _ScanReply(WaitReply):
         self._node = node
 
     def write(self, caller: Caller, wait: Waiting, now: i64) -> None:
-        """Write the jobs of the node. If it has not answered, write none and continue at the next node."""
+        """Write the jobs of the node and the next cursor. If the node has not answered, the cursor skips it."""
         assert isinstance(wait, QuestionWait)
         images = [image for image in wait.jobs if caller.any_tube or caller.may_use(image.queue)]
         reply = caller.reply

@@ -131,7 +131,7 @@ class JobCommands:
         self._write(caller.reply, self._native.job(caller, args[2], now))
 
     def named(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """Run JOB NAMED tube name: reply with the job that was put with this name. Raise UnknownJob if none was."""
+        """Run JOB NAMED tube name: reply with the job that has this name. Raise UnknownJob if there is none."""
         check_tube(caller, args[2])
         job = self._engine.find_named(self._native.context.tube(args[2]), args[3], now)
         if job is None:
@@ -350,7 +350,7 @@ class _Scan(PagedReply):
         return True
 
     def _pack(self, caller: Caller, page: Reply, jobs: list[Job]) -> None:
-        """Write jobs as a group of columns (`packed_jobs.py`). In the reply, the group is one item."""
+        """Write jobs as columns (`packed_jobs.py`). All columns together are one item of the reply's array."""
         some: list[Job] = []
         length: i64 = 0
         for job in jobs:

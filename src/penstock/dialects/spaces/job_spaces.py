@@ -128,7 +128,7 @@ class JobSpace(ReadableSpace):
     def find_few(self, query: Query, now: i64) -> list[object] | None:
         """Return the jobs that can match, or None if a scan is needed to find them.
 
-        No scan is needed for a primary key, for a status of few jobs, or if a heap has the order of the index.
+        No scan is needed for a primary key, for a status that few jobs have, or if a heap has the order of the index.
         """
         if not query.exact:
             return None
@@ -177,9 +177,10 @@ class JobSpace(ReadableSpace):
         return self._first_of(rest, key.first, query, 2)
 
     def _first_of(self, heap: JobHeap, before: Job | None, query: Query, parts: int) -> list[object] | None:
-        """Return `before` and the first jobs of a heap, or None if the heap cannot replace a scan.
+        """Return the job `before`, if there is one, and the first jobs of a heap. Return None if a scan is needed.
 
-        It can if the query is an EQ with `parts` values and a small limit, and the heap has the order of the index.
+        No scan is needed if the query is an EQ with `parts` values and a small limit, and the heap has the order of
+        the index.
         """
         wanted = query.offset + query.limit
         if query.iterator != EQ or len(query.values) != parts or wanted > FEW_MAX or not self.keys_are_numbers():

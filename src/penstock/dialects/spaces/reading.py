@@ -100,11 +100,11 @@ class ReadableSpace:
         raise NotImplementedError
 
     def find_few(self, query: Query, now: i64) -> list[object] | None:
-        """Return the items that can match, or None if that needs a scan. Items after the limit can be left out."""
+        """Return the items that can match, or None if only a scan finds them. Items after the limit can be left out."""
         return None
 
     def count(self, query: Query) -> int:
-        """Return how many rows match, or -1 if that needs a scan."""
+        """Return how many rows match, or -1 if only a scan can count them."""
         return -1
 
     def sort_key(self, query: Query, item: object) -> Comparable:
@@ -220,7 +220,7 @@ class SelectCall(SlicedCall):
         self._fresh.append((place, self._number, item))
 
     def _sort(self) -> None:
-        """Sort the kept items. If they are more than `_kept_max`, drop the last ones in the order of the query."""
+        """Sort the kept items. If there are more than `_kept_max`, drop the last ones in the order of the query."""
         kept = self._kept
         self._fresh.sort()
         # Python merges two sorted runs in linear time.

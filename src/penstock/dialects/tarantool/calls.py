@@ -3,9 +3,9 @@
     queue.tube.NAME:put        a method of a tube               box.space.NAME:len     a method of a space
     queue.create_tube          a function of a module           box.space.NAME.index.I:min
 
-A function is a row in the table of its family. It returns its results as a msgpack array, or None if the reply follows
-later. A `Pending` call is answered when its wait ends. The calls of one client run concurrently, so a client can have
-many pending calls, and each has its own sync number.
+The functions of a family are in one table. A function returns its results as a msgpack array, or None if the reply
+follows later. A `Pending` call is answered when its wait ends. The calls of one client run concurrently, so a client
+can have many pending calls, and each has its own sync number.
 
 RESP clients call the same functions with CALL (`call_command.py`), one at a time.
 """
@@ -209,7 +209,7 @@ def denied(caller: Caller, name: bytes) -> BoxError:
 
 
 def _as_tuples(results: bytes) -> bytes:
-    """Convert results to the form of CALL_16, in which each result is a tuple. Other values are wrapped in a tuple."""
+    """Convert results to the form of CALL_16: wrap each result that is not a tuple in a tuple of its own."""
     reader = Reader(results)
     # The limit of values is for requests. Our results may have more, because a JSON body can become many values.
     reader.left = len(results)
@@ -304,7 +304,7 @@ class CallDispatcher:
         return at
 
     def _answer(self, caller: Caller, request: Request, now: i64) -> None:
-        """Run a request. Afterwards it has its reply, or waits."""
+        """Run a request. Write its reply, unless the reply follows later."""
         try:
             if request.code == iproto.CALL:
                 results = self._call(caller, request, now)
@@ -464,9 +464,9 @@ def _eval_as_call(request: Request) -> None:
 
 
 def _redacted_words(request: Request) -> list[bytes]:
-    """Return the words of a request that the slow log may show.
+    """Return the words with which the slow log shows a request.
 
-    AUTH has a scrambled password. An EVAL that was refused can contain any text.
+    The contents of AUTH and EVAL are not shown. AUTH has a scrambled password, and a refused EVAL can have any text.
     """
     if request.code == iproto.AUTH:
         return [b"auth", REDACTED]

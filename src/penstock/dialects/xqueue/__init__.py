@@ -1,1 +1,1 @@
-"""The functions of xqueue: spaces whose rows are jobs."""
+"""The functions of xqueue, which shows a tube as a Tarantool space and its jobs as the tuples of this space."""

@@ -1,7 +1,7 @@
 """The formats of a space: the fields of its rows, and how they can change while the space is in use.
 
-A space starts with format 0. An upgrade that adds fields makes the next format: the fields of the format before, and
-the new ones after them. So every format is a beginning of the newest one, and a list of lengths describes all formats:
+A space starts with format 0. An upgrade that adds fields makes the next format: the fields of the previous format,
+followed by the new ones. So every format is a prefix of the newest one, and a list of lengths describes all formats:
 
     number  fields                      length
     0       id status data              3

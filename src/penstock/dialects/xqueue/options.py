@@ -1,8 +1,8 @@
 """The options of `xqueue.upgrade`: the format of a space, its primary key, the fields that the queue uses, features.
 
 A space is a tube. Its features are fields of the tube's policy. The options that the engine does not need (names and
-types of fields, how ids are made, the form of results) are stored as JSON in the field `notes` of the policy. So the
-journal restores the space. Users count fields from 1, as in Lua; this code counts from 0.
+types of fields, how ids are made, the form of results) are stored as JSON in the field `notes` of the policy. The
+policy is in the journal, so recovery restores them. Users count fields from 1, as in Lua; this code counts from 0.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ _TYPE_NAMES: Final[list[tuple[type, str]]] = [
 
 
 class Rows:
-    """Converts between the rows of one space and jobs. One object serves the space after all changes of its options."""
+    """Converts between the rows of one space and jobs. `set_options` changes the options of the space."""
 
     options: Options
     space: str
@@ -75,7 +75,7 @@ class Rows:
         self.set_options(options)
 
     def set_options(self, options: Options) -> None:
-        """Set the options of the space. Rows that were read with the options before can still be read."""
+        """Set the options of the space. Bodies that were written in an earlier format can still be read."""
         self.options = options
         self._names = [field.name for field in options.format]
         fields = (options.status, options.runat, options.priority, options.tube)
@@ -266,7 +266,7 @@ def tube_key(value: object, at: int) -> bytes:
 
 
 def _is_writable(text: str) -> bool:
-    """Return whether a text can be encoded. This includes text from a packet that was not valid UTF-8."""
+    """Return whether a text can be encoded. Text that was decoded from invalid UTF-8 can be encoded, too."""
     try:
         text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:

@@ -92,7 +92,7 @@ _HOLDERS: Final = {NO_SLOT: "anyone", HELD_BY_CLAIM: "a claim"}
 
 
 class Space:
-    """One xqueue space: a tube whose jobs are rows."""
+    """One xqueue space: a tube. Clients see its jobs as the tuples of a Tarantool space, here called rows."""
 
     context: CommandContext
     tube: Tube

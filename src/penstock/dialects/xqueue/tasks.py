@@ -32,7 +32,7 @@ class Task:
         self.set_body(body)
 
     def set_body(self, body: bytes) -> None:
-        """Set the body. Its kind and format are those of the job now, so `body` must be the present one of the job."""
+        """Set the body, and copy its kind and format from the job. `body` must be the current body of the job."""
         self.body = body
         self.kind = int(self.job.body_kind)
         self.format = int(self.job.format)
