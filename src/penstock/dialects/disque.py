@@ -733,7 +733,7 @@ def _seconds_left(expiry: i64, now: i64) -> int:
 
 
 def _requeue_moment(job: Job, now: i64) -> i64:
-    """Return when a job will be queued again. For a queued job, assume that it is delivered now."""
+    """Return when a job will be queued again. If it is queued now, compute this as if it were delivered now."""
     if job.state == s.TAKEN or job.state == s.DELAYED:
         return job.wake
     return NEVER if job.state != s.READY or job.ttr == NEVER else now + job.ttr

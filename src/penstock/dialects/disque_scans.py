@@ -1,6 +1,6 @@
 """QSCAN, JSCAN, and QPEEK with a negative count, in slices, so that other clients do not have to wait.
 
-A scan with a cursor is one slice. It ends when its page is full and returns the next cursor. A scan of everything
+A scan with a cursor is one slice. When its page is full, it ends and returns the next cursor. A scan of everything
 (BUSYLOOP, or QPEEK with a negative count) is a `SlicedCommand`, which also replies in slices. BUSYLOOP examines only
 jobs that existed when it began. Otherwise it might never end, because more jobs can arrive per turn than a slice
 examines.

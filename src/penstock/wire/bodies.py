@@ -153,7 +153,7 @@ def is_fields(data: bytes) -> bool:
 
 
 def write_name(writer: BytesWriter, name: bytes) -> None:
-    """Write a name as text, or as binary if it is not UTF-8, because many clients fail on such text."""
+    """Write a name as text, or as binary if it is not UTF-8. Many clients fail on text that is not UTF-8."""
     if is_utf8(name):
         write_text(writer, name)
     else:

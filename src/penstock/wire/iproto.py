@@ -3,10 +3,10 @@
     length  header map {0: request, 1: sync, …}  body map {…}            a packet; the length is a msgpack integer
 
 Requests are answered in the order in which they finish. A reply has the sync number of its request. For any bytes, the
-parser returns requests, or sets `error` and reads no more. A packet with an invalid body gives a request `BROKEN`, and
-the packets after it are read normally. A packet longer than `packet_max` is discarded while it arrives, and gives a
-request `OVERSIZED` with its sync number. The arguments of a call stay in msgpack, separated from each other. Functions
-decode the arguments that they need. Job bodies are never decoded.
+parser returns requests, or sets `error` and reads no more. For a packet with an invalid body, it returns a request
+`BROKEN`, and reads the packets after it normally. A packet longer than `packet_max` is discarded while it arrives. For
+this packet the parser returns a request `OVERSIZED` with its sync number. The arguments of a call stay in msgpack,
+separated from each other. Functions decode the arguments that they need. Job bodies are never decoded.
 """
 
 from __future__ import annotations

@@ -449,7 +449,7 @@ def _write_ext(writer: BytesWriter, ext: Ext) -> None:
 def _write_length(writer: BytesWriter, length: i64, one: int, two: int, four: int) -> None:
     """Write a length, after the type byte for its size.
 
-    `one` is the type byte for lengths of one byte, or 0 if there is none.
+    `one`, `two` and `four` are the type bytes for lengths of 1, 2 and 4 bytes. `one` is 0 if there is no such type.
     """
     if length < 0x100 and one:
         writer.append(one)

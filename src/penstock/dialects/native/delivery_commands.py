@@ -236,7 +236,7 @@ class DeliveryCommands:
         return tubes
 
     def deliver(self, caller: Caller, jobs: list[Job], headers: bool, now: i64) -> None:
-        """Reply with jobs that were just taken. With `headers`, each job that has headers has them in the reply."""
+        """Reply with jobs that were just taken. If `headers` is set, include the headers of the jobs."""
         bodies = self.context.bodies(caller, jobs, now)
         reply = caller.reply
         reply.array(len(jobs))
@@ -251,7 +251,7 @@ class DeliveryCommands:
                 write_headers(reply, encoded)
 
     def write_job(self, reply: Reply, job: Job, body: bytes | None) -> None:
-        """Write the ten fields of a job that clients get. If `body` is None, the body is read from memory or disk."""
+        """Write ten fields of a job, as clients get them. If `body` is None, the body is read from memory or disk."""
         tube = self._engine.tube_of(job)
         reply.raw(_ID)
         reply.bulk(self.context.id_of(job))

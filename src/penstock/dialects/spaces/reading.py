@@ -1,7 +1,7 @@
 """Reading a space in the order of an index, a slice at a time, with bounded memory.
 
 A `ReadableSpace` describes its fields and indexes and has *items*, from which its rows are made. Rows are written
-only for the items that a client gets. There are three ways to find them:
+only for the items that a client gets. There are three ways to find these items:
 
     few       the space returns the few items that can match, for example for a primary key or a rare status
     ordered   a scan returns the items in the order of the index, starting at the key, and stops at the limit

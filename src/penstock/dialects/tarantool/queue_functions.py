@@ -170,7 +170,7 @@ def wait_ms(call: Request, at: i64) -> int:
 
 
 def key_bytes(value: object) -> bytes | None:
-    """Convert the option `utube` or `stube` to the key of a job. It is text, bytes, a number, or nil for no key."""
+    """Convert the option `utube` or `stube` to a job key. Its value is text, bytes, a number, or nil for no key."""
     if value is None:
         return None
     if isinstance(value, str):

@@ -98,7 +98,7 @@ class Options:
     tube_stats: tuple[str, ...]
 
     def same_queue_fields(self, other: Options) -> bool:
-        """Return whether the primary key and the fields of the queue are the same in the options `other`."""
+        """Return whether the options `other` have the same primary key and the same fields for the queue."""
         mine = (self.key, self.status, self.runat, self.priority, self.tube)
         return mine == (other.key, other.status, other.runat, other.priority, other.tube)
 

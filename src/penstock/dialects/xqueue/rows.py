@@ -11,8 +11,8 @@ Users see rows, and the queue stores jobs. The fields of a row are stored as fol
 If fields are added to a space, a body keeps the form of the format that it was written with (formats.py). The new
 fields of its row are nil.
 
-Clients of other dialects therefore find only the payload in the body. A job that they put is also a row. If its body is
-not a map of the space's fields, the first payload field shows the whole body.
+Clients of other dialects find only the payload in the body. A job that they put is also a row. If its body is not a map
+of the space's fields, the first payload field shows the whole body.
 """
 
 from __future__ import annotations
@@ -132,8 +132,8 @@ class Rows:
     def check_given(self, row: Row, before: Row | None = None) -> None:
         """Raise an error if a row has no tube or no priority, and the format does not allow nil there.
 
-        A field that is also nil in `before`, the row before an update, is accepted: a job that was put through another
-        dialect can have no tube and no priority.
+        A field that is also nil in `before`, the row before an update, is accepted, because a job that was put through
+        another dialect can have no tube and no priority.
         """
         for at in (self.options.priority, self.options.tube):
             if at == NO_FIELD or at >= len(self.options.format) or at in self.options.key or row[at] is not None:
@@ -252,7 +252,7 @@ class Rows:
         return row
 
     def _are_fields(self, body: dict[Any, Any], last: int) -> bool:
-        """Return whether all names in a body are fields of the payload, up to the position `last`."""
+        """Return whether every name in a body is the name of a payload field at the position `last` or before it."""
         return all(self._payload_names.get(name, NEVER) <= last for name in body)
 
 

@@ -180,7 +180,7 @@ class Space:
         return None
 
     def _check_free(self, key: list[Any]) -> None:
-        """Raise an error if a primary key is in use by a task whose key was made by the queue."""
+        """Raise an error if a primary key is one that the queue has made for another task."""
         if find_unnamed(self._engine, self.tube, self.context.ids, key) is not None:
             raise self._duplicate()
 
@@ -579,7 +579,7 @@ class Space:
 
 
 def tuple_refused() -> XqueueError:
-    """Return the error for a put of a tuple into a space that makes primary keys, which cannot be added to a tuple."""
+    """Return the error for a put of a tuple into a space that makes primary keys. A tuple cannot get one."""
     return XqueueError("Can't use id generation with tuple.")
 
 

@@ -90,7 +90,7 @@ class XqueueSpaces:
 
 
 def _check_switch(tube: Tube, before: Options | None, options: Options) -> None:
-    """Raise an error if the options of a tube cannot be changed to `options`. `before` is None for a new space."""
+    """Raise an error if a tube cannot get these options. `before` are its old ones, or None if it is no space yet."""
     name = tube.name.decode("utf-8", "backslashreplace")
     if before is None:
         policy, wanted = tube.policy, policy_of(options)
