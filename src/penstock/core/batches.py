@@ -145,5 +145,8 @@ class Stages(Timed):
             self._start = 0
 
     def names(self) -> list[bytes]:
-        """Return the names of all stages in order of time: of creation if the stage is open, of closing otherwise."""
+        """Return the names of all stages, sorted by time.
+
+        An open stage is sorted by the time of its creation, and a closed one by the time at which it was closed.
+        """
         return list(self.by_name)

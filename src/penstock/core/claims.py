@@ -31,7 +31,7 @@ from penstock.core.tube import Tube
 
 
 def last_lease(engine: Engine, name: bytes) -> int:
-    """Return the last lease of a consumer in ms, or 0 if it has none. It is used if a request names no lease."""
+    """Return the duration of a consumer's last lease in ms, or 0 if there is none. Requests without a lease use it."""
     consumer = engine.consumers.get(name)
     return 0 if consumer is None else consumer.lease_ms
 
@@ -164,7 +164,7 @@ def _check_number(number: int) -> None:
 def _consumer(engine: Engine, name: bytes, token: int) -> Consumer:
     """Return the consumer of this name. Raise Fenced if a greater token was used before.
 
-    If there is none, return a new consumer, which only `claim` stores.
+    If no consumer has this name, return a new one without storing it. Only `claim` stores new consumers.
     """
     check_name(name, "the name of a consumer")
     if token < 0 or token >= NEVER:

@@ -142,7 +142,7 @@ class TubeDriver:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Drivers:
-    """The registered drivers by type, and the drivers of tubes. This base class is for nodes without drivers."""
+    """The registered drivers by type, and the drivers of tubes. Nodes with drivers use a subclass of this class."""
 
     def policy(self, type: str, options: dict[str, object]) -> TubePolicy | None:
         """Return the policy of a new tube of this type, or None if no driver is registered for the type."""
@@ -160,7 +160,7 @@ class Drivers:
         raise missing_driver(tube.name, tube.policy)
 
     def open(self, tube: Tube, bodies: list[bytes]) -> list[TaskChange]:
-        """Start the driver of a tube with the tasks in `bodies`. Return these tasks and their states."""
+        """Start the driver of a tube. `bodies` are its tasks in the journal. Return these tasks and their states."""
         raise missing_driver(tube.name, tube.policy)
 
     def drop(self, tube: Tube) -> None:
@@ -197,11 +197,9 @@ class Driving(Moves):
             self.settle(now)
 
     def _driver(self, tube: Tube, now: i64) -> TubeDriver:
-        """Return the driver of a tube.
+        """Return the driver of a tube. If it is not running, start it with the tasks from the journal.
 
-        First let it release the tasks whose jobs returned to the tube without the driver.
-
-        At its first use, the driver gets the tasks from the journal.
+        Before the return, the driver releases the tasks whose jobs returned to the tube without it.
         """
         driver = self.drivers.find(tube)
         if driver is not None:
@@ -450,8 +448,9 @@ class Driving(Moves):
     def _change_state(self, job: Job, tube: Tube, state: i64, command: i64, now: i64) -> None:
         """Set a job to the state of its task.
 
-        If `command` releases or nacks a taken job, this is the event of the transition, or POSTPONED if the task is
-        delayed. Otherwise the event follows from the old and the new state.
+        The event of the transition follows from the old and the new state. There is one exception: if `command` is
+        RELEASED or NACKED, a taken job that becomes ready gets `command` as the event, and one that becomes delayed
+        gets POSTPONED.
         """
         event: i64 = _EVENTS[int(job.state), int(state)]
         if state == s.READY and (command == s.RELEASED or command == s.NACKED) and job.state == s.TAKEN:

@@ -65,7 +65,7 @@ def read_duration(text: bytes) -> int:
 
 
 def write_duration(ms: int) -> str:
-    """Return a duration as text: a whole number, and the largest unit with which this is possible."""
+    """Return a duration as text: a whole number with the largest unit that needs no fraction, for example 90m."""
     if ms == NEVER:
         return "forever"
     for unit in (b"w", b"d", b"h", b"m", b"s"):

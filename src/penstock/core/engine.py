@@ -133,8 +133,8 @@ class Engine(Driving):
     def alter(self, tube: Tube, policy: TubePolicy, now: i64) -> None:
         """Change the policy of a tube that is in use. The order, keys and ids of its jobs cannot be changed.
 
-        Jobs keep the values they already have: their deadlines and, while a job is taken, the session that is allowed
-        to finish it.
+        Existing jobs keep their times, for example the ttl. A job that is taken now can be finished by the same
+        sessions as before.
         """
         self.advance(now)
         policy.check()
@@ -201,7 +201,7 @@ class Engine(Driving):
         return removed
 
     def check_drop(self, tube: Tube, now: i64) -> None:
-        """Raise an error if clients wait on a tube or hold its jobs, so that it cannot be dropped."""
+        """Raise an error if a tube cannot be dropped, because clients wait on it or hold its jobs."""
         self.advance(now)
         if _is_awaited(tube):
             raise TubeAwaited(
@@ -579,8 +579,8 @@ class Engine(Driving):
         """Create a wait for the end of a job. A job that was acked and is kept counts as ended.
 
         With `failures`, the wait also ends when the job is buried or dead-lettered. `home` is the tube in which the
-        caller expects the job. A retry policy can move exhausted jobs to another tube. If the job is in that tube now,
-        it counts as dead-lettered. The policy is that of the job or, if it has none, that of `home`.
+        caller expects the job. If the job's retry policy moves exhausted jobs to another tube, and the job is there
+        now, it counts as dead-lettered. A job without a retry policy of its own has that of `home`.
         """
         self.advance(now)
         check_duration(timeout_ms, "timeout")
@@ -1002,7 +1002,7 @@ class Engine(Driving):
         return OK
 
     def switch(self, job: Job, state: int, now: i64, delay_ms: int = 0, failed: bool = False) -> int:
-        """Change a job that is not taken to any other state. DELAYED and ZOMBIE need a delay.
+        """Change the state of a job that is neither taken nor staged. DELAYED and ZOMBIE need a delay.
 
         With `failed`, the change counts as a failure (nack) of the job.
         """
@@ -1138,7 +1138,7 @@ class Engine(Driving):
         return self.session_grace_ms if session.grace_ms == UNSET else session.grace_ms
 
     def session_number(self, slot: int) -> int:
-        """Return the number of the session in this slot."""
+        """Return the number of a session. `slot` is its index in the table of sessions, as in `job.holder`."""
         session = self.session_slots[slot]
         assert session is not None
         return session.number

@@ -415,7 +415,7 @@ REFUSALS: Final[list[type[CommandError]]] = [
 
 
 def refuse(outcome: int) -> NoReturn:
-    """Raise the error of an outcome other than OK."""
+    """Raise the error for a command whose outcome is not OK."""
     raise REFUSALS[outcome]()
 
 

@@ -112,7 +112,7 @@ class Extra:
 
 @mypyc_attr(acyclic=True)
 class Job(Timed):
-    """One job. `due` (of Timed) is the nearest of `wake` and `expiry` that applies in the present state."""
+    """One job. Its deadline, `due`, is the first of `wake` and `expiry` that counts in the present state."""
 
     id: i64  # (epoch, sequence): see ids.py. Never reused on this node.
     local: i64  # Integer id within the tube; NO_SLOT in tubes with other ids.
@@ -336,8 +336,8 @@ def plain_draft(body: bytes) -> Draft:
 class LabelBytes:
     """Counts the memory of labels: the names of jobs, keys, unique values and dedup ids, each up to 64 KB.
 
-    Headers are counted separately, because only the first row of a job contains them. All tubes of an engine share
-    these counters, because each put checks the memory limit and there may be a million tubes.
+    Headers have a counter of their own, because only the first row of a job contains them. All tubes of an engine
+    share the counters. Each put checks the memory limit, and adding up the counters of a million tubes would be slow.
     """
 
     def __init__(self) -> None:

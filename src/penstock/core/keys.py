@@ -1,4 +1,4 @@
-"""Keys within a tube: limit how many jobs of one key are taken at a time, or take jobs by key.
+"""The keys of a tube. They limit how many jobs of one key are taken at a time, and let consumers take jobs by key.
 
 A key is *open* if it has a ready job and fewer taken jobs than the limit. Only open keys are in the heap that `take`
 reads, so ten thousand busy keys cost a take nothing.
@@ -22,7 +22,7 @@ from penstock.core.order import JobHeap
 
 @mypyc_attr(acyclic=True)
 class Key(Timed):
-    """One key of one tube. If it is open, its `due` (of Timed) is the time since which its first job is ready."""
+    """One key of one tube. If it is open, its `due` is the time at which its first job became ready."""
 
     name: bytes
     # The next ready job. Most keys have few jobs, so the heap for the others is created only when needed.
@@ -138,7 +138,7 @@ class Keys:
         return opened[0].first if opened else None
 
     def oldest(self) -> i64:
-        """Return the least time since which the first job of an open key is ready, or NEVER if no key is open."""
+        """Return the earliest time at which the first job of an open key became ready, or NEVER if no key is open."""
         return self._by_age.next_due
 
     def first_of(self, name: bytes) -> Job | None:
@@ -219,7 +219,10 @@ class Keys:
         return list(self._open)
 
     def some_ready(self, count: int) -> list[Job]:
-        """Return up to `count` ready jobs: those of the newest keys first, and the last jobs of each key first."""
+        """Return up to `count` ready jobs that are cheap to remove.
+
+        The jobs of the newest key come first. The first job of each key comes last among its jobs.
+        """
         found: list[Job] = []
         for key in reversed(self.by_name.values()):
             rest = key.rest

@@ -149,7 +149,7 @@ LOCAL_IDS_BLOCK_MAX: Final = 65_536
 
 
 def check_integer(value: int, what: str) -> None:
-    """Raise WrongType if the value is not an integer. Compiled code raises TypeError before it gets here."""
+    """Raise WrongType if the value is not an integer. The compiled build raises TypeError before this call."""
     if not isinstance(value, int):
         raise WrongType(f"{what} must be a whole number, not {type(value).__name__}")
 

@@ -303,7 +303,7 @@ class Moves:
         return released + 1
 
     def _end_claim(self, claim: Claim, now: i64) -> i64:
-        """End a claim, and return its jobs to their tubes or ack them.
+        """End a claim. Ack its jobs if the claim was acked, and return them to their tubes otherwise.
 
         One turn handles a limited number of jobs. Later turns handle the others.
         """
@@ -505,7 +505,7 @@ class Moves:
             stage.let_go()
 
     def _arm(self, job: Job, tube: Tube) -> None:
-        """Set the job's nearest deadline: the end of its state, or of its ttl if the ttl counts in this state."""
+        """Set the job's nearest deadline: the first of `wake` and `expiry` that counts in its present state."""
         due = job.wake
         if job.expiry < due and (job.state != s.TAKEN or (tube.ttl_kills and job.holder != HELD_BY_CLAIM)):
             due = job.expiry
@@ -1078,7 +1078,7 @@ class Moves:
             expired += 1
 
     def _expire(self, job: Job, tube: Tube, now: i64) -> None:
-        """Remove a job whose ttl has ended. No session causes this."""
+        """Remove a job whose ttl has ended. Its row in the log names no session as the cause."""
         actor = self.outbox.actor
         self.outbox.actor = None
         self._move(job, tube, s.EXPIRED, now)

@@ -195,11 +195,11 @@ class ReadyTimes:
     longest time: a released job returns to its old place, and an urgent job overtakes all others. This class counts the
     ready jobs by the time at which they became ready. Time never decreases, so a new time is always the last one.
 
-    A *group* is the number of jobs that became ready in an interval. Each time has its own group at first. When there
-    are GROUPS_MAX groups, neighbours are merged whose interval is short compared with its age. The oldest time is
-    therefore exact for up to three quarters of GROUPS_MAX different times. With more of them it can be too early: by
-    10 ms, or by 3 % of the age if the jobs became ready within a day. Rejected: a second heap by time, which makes each
-    take a third slower.
+    A *group* counts the jobs that became ready in one interval. At first, each time has a group of its own. When there
+    are GROUPS_MAX groups, two neighbours are merged if their common interval is short compared with its age. The oldest
+    time is therefore exact for up to three quarters of GROUPS_MAX different times. With more times, it can be up to
+    10 ms too early, or 3 % of the age if the jobs became ready within a day. Rejected: a second heap by time, which
+    makes each take a third slower.
     """
 
     _starts: vec[i64]  # The first time of each group, in ascending order. A group ends where the next one starts.
@@ -261,7 +261,7 @@ class ReadyTimes:
         self._begin = begin
 
     def _make_room(self, now: i64) -> None:
-        """Remove empty groups. Merge or grow if less than a quarter of the space is free then."""
+        """Remove empty groups. If less than a quarter of the space is free then, merge groups or enlarge the arrays."""
         self._merge(now, 0)
         part: i64 = _FINEST_PART
         while self._end > GROUPS_MAX * 3 // 4:
@@ -281,8 +281,8 @@ class ReadyTimes:
     def _merge(self, now: i64, part: i64) -> None:
         """Move all groups to the front without the empty ones.
 
-        If `part` is not 0, merge a group with the one before it if both together last at most _SHORT_MS, or at most
-        1/`part` of the age of the later one.
+        If `part` is not 0, merge two neighbours if their common interval is at most _SHORT_MS, or at most 1/`part` of
+        the time since the later group started.
         """
         starts = self._starts
         counts = self._counts

@@ -1,7 +1,8 @@
 """One tube: its compiled policy, its jobs by state, its indexes and its lists of waits.
 
 A tube determines which container a job belongs to in each state (`place`), creates jobs from drafts (`make`), and
-checks whether it has space for more. It changes no job's state and reads no clock. The engine does both.
+checks whether it has space for more. It reads no clock and does not change the state of a job. The engine changes
+states, and passes the time as an argument.
 """
 
 from __future__ import annotations
@@ -322,9 +323,9 @@ class Tube:
         return keys.first_of(key)
 
     def oldest_ready(self) -> i64:
-        """Return since when the oldest job that a take could return next has been ready, or NEVER if there is none.
+        """Return the time at which the oldest ready job became ready, or NEVER if there is none.
 
-        In a tube with keys, these are the first ready jobs of all keys that are below their limit.
+        In a tube with keys, only the first ready job of each key that is below its limit counts.
         """
         keys = self.keys
         return self.ready_times.oldest() if keys is None else keys.oldest()
@@ -500,9 +501,9 @@ class Tube:
             )
 
     def _check_number(self, number: int) -> i64:
-        """Return an integer id that the producer chose, if it is below those that the tube assigns.
+        """Return the integer id that the producer chose for a job.
 
-        Raise an error otherwise.
+        Raise an error if the tube has no integer ids, or if the id is not below those that the tube itself assigns.
         """
         if self.jobs_by_number is None:
             raise self.lacks("numbers")

@@ -4,9 +4,10 @@ A *line* is a list of waits in order of arrival. Waits are served first come, fi
 one line of each tube that it waits on. When it ends, it leaves all of them. A tube has one line for takes of any job
 and one line for each key that takes wait for.
 
-Takes get jobs in the order in which they arrived, over all lines. Before a take of any job gets a job, earlier takes of
-that job's key are served. Within one turn, deliveries to takes of different lines have no guaranteed order. In fair
-tubes, the order of deliveries also decides which key is next.
+If several takes could get a job, the one that arrived first gets it, even if they are in different lines. Therefore,
+before a take of any job gets a job, earlier takes of that job's key are served. If one turn delivers several jobs to
+takes of different lines, the order of these deliveries is not guaranteed. In fair tubes, this order also decides which
+key is next.
 """
 
 from __future__ import annotations

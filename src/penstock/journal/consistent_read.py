@@ -17,8 +17,8 @@ T = TypeVar("T")
 def read_consistently(disk: ReadableDisk, look: Callable[[], T], is_wrong: Callable[[T], bool] = lambda _: False) -> T:
     """Call `look`, which reads the directory, and return its result.
 
-    If files are removed meanwhile, call `look` again when it fails, or when `is_wrong` returns True for its result.
-    Raise CommandError after several attempts.
+    If `look` fails because files were removed meanwhile, call it again. Also call it again if files were removed and
+    `is_wrong` returns True for the result. Raise CommandError after several attempts.
     """
     for _ in range(_ATTEMPTS_MAX):
         before = _log_files(disk)

@@ -51,9 +51,9 @@ def seal_frame(
     version: i64 = layout.FRAME_VERSION,
     row_bytes: i64 = layout.ROW_BYTES,
 ) -> bytes:
-    """Return a frame of `rows` rows and the var bytes, with its header and checksum.
+    """Return a frame with its header and checksum, from `rows` rows and their fields of variable length, `var`.
 
-    `words` contains the rows after unused space for the header. `view` is a memoryview of the same words.
+    `words` starts with free space for the header, and the rows follow. `view` is a memoryview of `words`.
     """
     var_bytes: i64 = len(var)
     while len(var) & 7:
@@ -318,7 +318,7 @@ class Names:
 def index_frames(
     data: bytes, frames: list[Frame], base: i64, newest: dict[int, int], names: Names, marks: list[int]
 ) -> None:
-    """Record the newest row of each job in `newest`, the names of tubes and sessions, and offsets in `marks`.
+    """Record the newest row of each job in `newest`, and the names of tubes and sessions in `names`.
 
     `marks` gets the position and the offset of one frame about every MARK_BYTES bytes.
     """

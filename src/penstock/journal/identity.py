@@ -104,9 +104,10 @@ def abandon_log(disk: Disk) -> None:
 
 
 def take_over(disk: Disk, who: Identity, node_epoch: int) -> None:
-    """Make the directory of a standby, or of a backup, the node `who`, in the greater epoch `node_epoch`.
+    """Give the directory of a standby or a backup the identity `who`, so that it replaces this node.
 
-    The log may lack the last events of the old node, including deliveries, so it is doubtful.
+    `node_epoch` is greater than the epoch of the old node. The directory may lack the last events of the old node,
+    including deliveries. The new identity records this as `doubtful`.
     """
     epoch = next_epoch(disk) + _EPOCHS_APART
     replace(who, epoch=epoch, node_epoch=node_epoch, doubtful=True, standby=False, superseded=0).write(disk)

@@ -42,9 +42,9 @@ Var fields of a row, one after the other: tag u8, length u32, bytes.
 the session that acked. Files of version 1 are read, but not written. `decode_v1` completes such a row.
 
 **Later additions.** A reader uses the "bytes a row" of the frame, and ignores the bytes that it does not know at the
-end of a row. Tags and events with numbers below 192 must be understood: a reader that does not know one refuses the
-file and names the number. Those above can be skipped. Reserved, so that the format can stay: `zone`, TAG_BATCH (a
-batch of jobs and its place in it), TAG_RATE and RATE_CHANGED (what a rate limit has used).
+end of a row. If a reader does not know a tag or event with a number below 192, it refuses the file and reports the
+number. It can skip tags and events from 192 on. The following are reserved for later versions: `zone`, TAG_BATCH (a
+batch of jobs, and the place of the job in it), TAG_RATE and RATE_CHANGED (the used part of a rate limit).
 """
 
 from __future__ import annotations
@@ -170,10 +170,10 @@ _TAGS_KNOWN_END: Final = 18
 
 
 def is_unknown_event(event: int) -> bool:
-    """Return whether this version does not know the event of a row that is not about a job, and must not skip it."""
+    """Return whether the event of a row that is not about a job is unknown here, but required to read the log."""
     return _EVENTS_KNOWN_END <= event < OPTIONAL
 
 
 def is_unknown_tag(tag: int) -> bool:
-    """Return whether this version does not know the tag of a var field, and must not skip it."""
+    """Return whether the tag of a var field is unknown here, but required to read the log."""
     return _TAGS_KNOWN_END <= tag < OPTIONAL or tag == 0

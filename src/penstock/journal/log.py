@@ -466,7 +466,7 @@ class Log:
     def check(self) -> None:
         """Raise JournalFailed if the disk failed before.
 
-        A failed sync is never repeated, because it would falsely succeed.
+        A failed sync is never repeated, because the second sync would falsely succeed.
         """
         if self._failed is not None:
             raise JournalFailed(f"the log failed before: {self._failed}") from self._failed

@@ -323,9 +323,9 @@ class FrameRun:
         return self.why
 
     def whole(self, last: bool) -> Iterator[Piece]:
-        """Yield pieces to the end of a log that may be in use. Raise DamagedJournal if there is damage.
+        """Yield all pieces of the file, which a node may be writing. Raise DamagedJournal if there is damage.
 
-        Only the last segment may end in an incomplete frame, and no complete frame may follow it.
+        Only the last segment of a log (`last`) may end in an incomplete frame, and no complete frame may follow it.
         """
         yield from self
         while self.has_later_frame() if last else self.torn_reason():

@@ -1,13 +1,12 @@
 """Computes the digests of blocks of rows. Pure and compiled.
 
 A block ends before each position that is a multiple of BLOCK_ROWS, and with its segment. Therefore the blocks do not
-depend on the sizes of frames. The place of var fields is not hashed, because it changes when bodies are removed. Hashed
-are:
+depend on the sizes of frames. The place of var fields is not hashed, because it changes when bodies are removed. A
+block has two digests:
 
-    rows    for each row about a job: the row as in version 2, with its position u64 in the place of the var offset and
-            length; then for each key, then for each reason, then for each headers field: position u64, tag u8,
-            length u32, bytes
-    bodies  for each body: position u64, tag u8, length u32, bytes
+    rows    1. Each row about a job, in the format of version 2. Its position u64 replaces the var offset and length.
+            2. All keys, then all reasons, then all headers. Each is hashed as position u64, tag u8, length u32, bytes.
+    bodies  All bodies. Each is hashed as position u64, tag u8, length u32, bytes.
 
 All of it can be computed from the columns of `columns.py`, so a copy of the history can be compared with the log. The
 columns have reasons as text, so bytes of a reason that are not valid UTF-8 are hashed as escapes.
@@ -172,5 +171,5 @@ def _add_var(target: BytesWriter, position: i64, tag: i64, value: bytes) -> None
 
 
 def _as_text(reason: bytes) -> bytes:
-    """Return a reason as in columns, which have it as text: a byte that is not valid UTF-8 is escaped."""
+    """Return a reason as the columns contain it, with every byte escaped that is not valid UTF-8."""
     return reason if reason.isascii() else reason.decode("utf-8", "backslashreplace").encode()

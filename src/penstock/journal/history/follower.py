@@ -238,7 +238,10 @@ class LogFollower:
 
 
 def check_range(start: int, end: int, written: int) -> None:
-    """Raise OutOfRange if the positions from `start` up to `end` are no range of a log that ends before `written`."""
+    """Raise OutOfRange if `end` is less than `start`, or if `start` is less than 1 or greater than `written`.
+
+    `written` is the next position of the log.
+    """
     if start < 1:
         raise OutOfRange(f"{start} is not a position of the log; positions start at 1")
     if end < start:

@@ -178,7 +178,7 @@ class EngineWalk:
 
 
 def use_snapshot_bodies(engine: Engine, data: bytes, found: f.Frame, snapshot: i64, base: i64) -> None:
-    """Replace the references of jobs to bodies in earlier files by references to a frame of the snapshot."""
+    """Make the jobs in a frame of a snapshot read their bodies from this frame, instead of from earlier files."""
     row_at = found.rows_at
     for _ in range(found.rows):
         if data[row_at + layout.EVENT_AT] == layout.SNAPSHOT_JOB:

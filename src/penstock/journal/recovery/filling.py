@@ -88,7 +88,8 @@ def _fill_tube(
 def fill_holders(engine: Engine, replay: Replay, now: int, log: Log, wall: int) -> None:
     """Restore the sessions and claims that hold taken jobs.
 
-    Claimed jobs stay claimed. Jobs of a session with grace time wait for the session. All others return to their tubes.
+    Claimed jobs stay claimed. Jobs of a session with a grace time stay taken, so that the session can be resumed. All
+    others return to their tubes.
     """
     claimed: dict[bytes, list[Job]] = {name: [] for name in replay.consumers}
     held: dict[int, list[Job]] = {}

@@ -170,7 +170,7 @@ class Replay:
             self.latest_ms = found.engine_ms
 
     def use_up_integers(self) -> None:
-        """Skip the reserved integer ids of all tubes. Consumers may have seen such ids of jobs that a crash removed."""
+        """Skip the reserved integer ids of all tubes. Consumers may have seen them on jobs that a crash removed."""
         for tube in self.tubes:
             if tube is not None and tube.next_local < tube.reserved:
                 tube.next_local = tube.reserved

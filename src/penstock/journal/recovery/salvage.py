@@ -1,4 +1,4 @@
-"""Makes the replay of a damaged log consistent, where rows are lost."""
+"""Removes the contradictions in the replay of a damaged log that are caused by lost rows."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def make_consistent(replay: Replay, now: int) -> None:
 
 
 def _complete_tube(tube: ReplayedTube, jobs: list[Job], names: set[bytes], now: int) -> None:
-    """Give a tube a policy if only its jobs are left, and a name that no other tube has."""
+    """Give a tube a policy if its own is lost, and a new name if it has none or that of another tube."""
     if jobs and not tube.fields:
         ids = p.ID_INTEGER if all(job.local >= 0 for job in jobs) else p.ID_LONG
         policy = asdict(replace(p.FIFOTTL, ids=ids))
