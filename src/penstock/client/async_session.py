@@ -44,7 +44,7 @@ class _Limit(Deadline):
         self.timeout = asyncio.timeout_at(self._until + MARGIN_S)
 
     def answering(self) -> int:
-        """Record that the command is being sent. Return the milliseconds that the server may wait before it replies."""
+        """Record that a reply is expected now. Return the milliseconds that the server may wait before it replies."""
         self.is_answering = True
         self._reschedule(self._until + self._margin_s)
         # Rounded up, because a server that replies too early would be asked again.

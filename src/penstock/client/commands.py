@@ -386,7 +386,7 @@ def job(answer: Reply) -> JobFacts:
 
 
 def _headers(answer: Reply) -> dict[str, str]:
-    """Return the headers of a job, or of the event of a put."""
+    """Return the headers in a reply about a job or a put."""
     return {octets(name).decode(): header_text(octets(value)) for name, value in answer.items()}
 
 

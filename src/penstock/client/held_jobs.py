@@ -65,7 +65,7 @@ class HeldJobs:
             return set(self._ids)
 
     def retain(self, asked: set[str], held: Iterable[str]) -> None:
-        """Remove the `asked` ids that the session does not hold on the server. Jobs that were added meanwhile stay."""
+        """Remove the ids that are in `asked`, but not in `held`. Jobs that were added meanwhile stay."""
         with self._lock:
             for id in asked.difference(held):
                 self._ids.pop(id, None)

@@ -67,7 +67,7 @@ class Files:
         return next((file for file in reversed(self.files) if is_snapshot(file.name)), None)
 
     def is_history(self, segment: int) -> bool:
-        """Return whether a segment is no longer needed, because a newer snapshot exists."""
+        """Return whether a segment is older than the newest snapshot."""
         return self.snapshot is not None and segment < number_of(self.snapshot.name)
 
     def bytes_behind(self, segment: int, offset: int) -> int:

@@ -102,7 +102,7 @@ async def _load_and_serve(config: Config, ready: Callable[[Server], None] | None
 
 
 def _reset_enqueue_once(config: Config, host: Host) -> None:
-    """Set aof-enqueue-jobs-once to no, because the journal was loaded. Then close the journal if `journal` is off."""
+    """Set aof-enqueue-jobs-once to no, because the journal was loaded. Close it, unless the setting `journal` is on."""
     config.change("aof-enqueue-jobs-once", "no")
     if config.file is not None:
         try:

@@ -298,7 +298,7 @@ class Server:
         return bool(limit) and self.used_memory() > limit * percent // 100
 
     def evict(self) -> bool:
-        """Free some memory if it is almost full. Return whether some was freed and more has to be freed."""
+        """If memory is almost full, free some. Return whether some was freed, but not enough."""
         if not self._uses_more_than(_EVICT_PERCENT):
             return False
         self.turn.begin()

@@ -142,7 +142,7 @@ class ClusterCommands:
     def _epoch(self, caller: Connection, node: bytes, raised: list[bytes], now: int) -> None:
         """Run CLUSTER EPOCH: reply with the greatest known epoch of a node.
 
-        If `raised` has a number, first raise the epoch to it. A standby does this before it replaces the node.
+        If `raised` is not empty, first raise the epoch to its number. A standby does this before it replaces the node.
         """
         if not wire.is_node_id(node):
             raise Refused(b"ERR Invalid node identifier")

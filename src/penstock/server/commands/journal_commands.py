@@ -1,8 +1,8 @@
 """JOURNAL: read the log of this node. Followers read it by position, and a standby copies its files.
 
 Files are read in separate threads, so a cold disk does not delay other clients. A follower that has read everything
-waits for new rows. All waiting followers are in one table. A sync only checks whether this table is empty, and
-followers are served after the clients that wait for the sync.
+waits for new rows. All waiting followers are in one table, so a sync only checks whether the table is empty.
+Followers are served after the clients that wait for the sync.
 """
 
 from __future__ import annotations

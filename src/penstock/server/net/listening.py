@@ -1,7 +1,7 @@
 """TCP and Unix listeners that accept only a few connections at a time.
 
 asyncio accepts up to `backlog` connections before it calls `connection_made` for the first of them, which checks the
-limits. Connections beyond the limits could take the last free descriptors that way. uvloop accepts one at a time.
+limits. So with a large `backlog`, connections could take the last free descriptors. uvloop accepts one at a time.
 """
 
 from __future__ import annotations

@@ -155,8 +155,8 @@ class _DelayedLogin(SuspendedCommand):
 def source_of(address: str) -> str:
     """Return the group of addresses that share a count of wrong passwords.
 
-    It is an IPv4 address, an IPv6 network, or the path of a Unix socket. An IPv4 client of an IPv6 socket belongs to
-    its IPv4 address.
+    It is an IPv4 address, an IPv6 network, or the path of a Unix socket. An IPv4 client of an IPv6 socket is
+    counted by its IPv4 address.
     """
     host = _host_of(address)
     try:

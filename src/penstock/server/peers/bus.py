@@ -254,7 +254,7 @@ class Bus(PeerLinks):
         return int(self.members.epoch_of(node))
 
     def why_superseded(self, node: bytes, epoch: int, known: int) -> str:
-        """Return the reason why a node with a proven id and epoch is refused, or "" if it is accepted.
+        """Return the reason why another node is refused, or "" if it is accepted. It has proven its id and epoch.
 
         `known` is the greatest epoch of this node that the other node has received.
         """
