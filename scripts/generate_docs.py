@@ -129,7 +129,7 @@ def diagram() -> str:
 
 
 def states_table() -> str:
-    """List every state, its meaning, and its name in each client API."""
+    """List every state, its number, its meaning, and its name in each client API."""
     words = {
         "Tarantool queue": queue_functions.STATE_LETTERS,
         "xqueue": statuses.STATUS_LETTERS,
@@ -138,13 +138,14 @@ def states_table() -> str:
     }
     rows = [
         [
+            str(state),
             f"**{s.STATE_NAMES[state]}**",
             STATE_MEANINGS[state],
             *(f"`{shown[state]}`" if shown[state] else "" for shown in words.values()),
         ]
         for state in range(s.STATES_COUNT)
     ]
-    return table(["the job is", "meaning", *words], rows)
+    return table(["number", "the job is", "meaning", *words], rows)
 
 
 def events_table() -> str:
@@ -178,10 +179,11 @@ def states_page() -> str:
         "includes them.",
         diagram(),
         "## The states, and their names in each client API",
-        "The names in the first column are used in Python, in errors and in statistics. The last four columns show "
-        "the names in\nthe APIs of other queues that Penstock offers. Disque has no name for a job that is gone, and "
-        "shows a buried job as\nactive. If a job moves to another tube, statistics count this as a change to one more "
-        "state: `S` in xqueue, and\n`elsewhere` in `tube.transitions()`.",
+        "The [journal](../explanation/journal.md) stores the numbers, which are the same in all versions of Penstock. "
+        "The names in the\nsecond column are used in Python, in errors and in statistics. The last four columns show "
+        "the names in the APIs of other\nqueues that Penstock offers. Disque has no name for a job that is gone, and "
+        "shows a buried job as active. If a job moves to\nanother tube, statistics count this as a change to one more "
+        "state: `S` in xqueue, and `elsewhere` in\n`tube.transitions()`.",
         states_table(),
         "## The events",
         "Each event has a number, which is the same in all versions of Penstock. `tube.events()` returns how often "
