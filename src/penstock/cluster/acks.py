@@ -200,7 +200,7 @@ class Acks:
     def _acked(self, job: Job, id: bytes, sender: bytes, by_dummy: bool, now: i64) -> Ack | None:
         """Delete a job that was acked on another node.
 
-        Return its `Ack` if this node has to send the ack to other holders and wait for their confirmations.
+        Return its `Ack` if the job has other holders, which have to record the ack too. Otherwise return None.
         """
         place = self._place
         copy = job.copy()

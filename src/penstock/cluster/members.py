@@ -526,7 +526,7 @@ class Members:
         self._spread(peer, now)
 
     def _spread(self, news: Peer, now: i64) -> None:
-        """Greet some other nodes now, because the state of the peer `news` has changed. Greetings report it."""
+        """Greet some other nodes now, to report that the state of the peer `news` has changed."""
         others = [peer for peer in self.peers.values() if peer.linked and peer is not news]
         for peer in self._sample(others, RUMOURS_MIN):
             self._greet(peer, PING, now)
@@ -624,7 +624,7 @@ class Members:
 
         The greeting does not show which case it is, but a new handshake does. The link is therefore dropped. No jobs
         are handed over to the node until a greeting confirms the incarnation of the new handshake. Before that, a late
-        greeting of a killed process can cause the link to be dropped again, but only a few of them are in transit.
+        greeting of a killed process can make this node drop the link again, but few such greetings are in transit.
         """
         if not peer.linked:
             return

@@ -75,8 +75,8 @@ class Cluster(ReplicationHooks):
     ) -> None:
         """Create the cluster protocol of a node, with the state from the engine's log.
 
-        `body_of` reads bodies that are on disk. `make_room` tries to free the given number of bytes in the log. The
-        incarnation of `members` is a new random one; it is used if the log does not contain one.
+        `body_of` reads bodies that are on disk. `make_room` tries to free the given number of bytes in the log. If
+        the log contains no incarnation of this node, the new random one in `members` is used.
         """
         self.state = ClusterState(engine, ids, members.myself, members, mail, entropy, body_of)
         self.outbox = mail

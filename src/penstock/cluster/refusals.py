@@ -1,7 +1,7 @@
 """Nodes that refused to hold a copy of a job within the last second.
 
-A node that does not hold a copy answers NOTHELD. For one second, it is not counted for the default number of copies and
-is asked last. After that, the node may have memory or disk space again.
+A node that refuses a copy answers NOTHELD. For one second, the node does not count for the default number of copies and
+is asked last. After that, it may have memory or disk space again.
 """
 
 from __future__ import annotations

@@ -41,9 +41,9 @@ class Queue15:
     def __init__(self, over: api.Queue, pri_mode: Literal["absolute", "offset"] | None = None) -> None:
         """Wrap a queue.
 
-        `pri_mode` is the meaning of the argument `pri` of a put. "absolute": a priority from 0 to 255, as the original
-        documents. "offset": a number that is added to 127, as the original implements. For a queue on a server, leave
-        it out: the server has the setting `queue15-pri-mode`.
+        `pri_mode` is the meaning of the argument `pri` of a put. With "absolute", `pri` is a priority from 0 to 255, as
+        the original documents. With "offset", `pri` is added to 127, as the original implements. For a queue on a
+        server, leave `pri_mode` out, because the server has the setting `queue15-pri-mode`.
         """
         if pri_mode not in (None, "absolute", "offset"):
             raise WrongType(f"pri_mode is absolute or offset, not {pri_mode!r}")

@@ -50,7 +50,7 @@ _spaces: weakref.WeakKeyDictionary[Host, XqueueSpaces] = weakref.WeakKeyDictiona
 def upgrade(queue: api.Queue, space: str, options: dict[str, Any]) -> Space:
     """Create a space, or change the options of an existing one: see docs/reference/xqueue.md.
 
-    Options that are left out keep their values. `changed` of the returned space has the changed options.
+    Options that are left out keep their values. The attribute `changed` of the space has the changed ones.
 
     `worker` is a function that `workers` threads call with tasks. If the function returns, its task is acked. If it
     raises, the task returns to the space, and the logger `penstock` logs the error. The threads end with the queue or

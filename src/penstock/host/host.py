@@ -473,7 +473,7 @@ class Host:
     def settle(self, shares: bool = False) -> None:
         """End a turn: commit it, and wake the threads and tasks whose waits it ended.
 
-        If the next deadline is now earlier than before, also wake the thread or task that waits for deadlines.
+        If the next deadline is now earlier than before, also wake the timekeeper.
 
         With `shares`, the caller awaits `until_durable` next, so the changes can be committed later in a shared frame.
         Waiting threads and tasks can be woken before that commit, because each begins a turn of its own when it wakes.

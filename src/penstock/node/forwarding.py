@@ -245,7 +245,7 @@ class MergedReply:
 
 
 def _merge(parts: list[bytes]) -> bytes:
-    """Merge the replies of all parts: return the first error, or the sum of the numbers, or the items of all lists."""
+    """Return the first error among the replies. If there is none, add up the counts or concatenate the lists."""
     for part in parts:
         if part.startswith(b"-"):
             return part

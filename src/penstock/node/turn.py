@@ -561,7 +561,7 @@ class Turn:
             _client_of(wait).end_wait(wait, self.now, refusal)
 
     def pause_clients(self, until: i64) -> None:
-        """Run no client's commands until this engine time. A pause that is already running is replaced."""
+        """Run no client's commands before the engine time `until`. This replaces an earlier pause."""
         self.begin()
         self._paused_until = until
 
