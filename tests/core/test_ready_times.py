@@ -141,3 +141,14 @@ def test_times_that_are_years_apart_are_merged_too() -> None:
         time += 1_000 * (1 + number % 97) ** 4
         model.add(time)
     assert len(model.groups()) <= GROUPS_MAX and sum(count for _, count in model.groups()) == 5_000
+
+
+def test_the_memory_is_limited_if_just_three_quarters_of_the_groups_are_left() -> None:
+    times = ReadyTimes()
+    for number in range(GROUPS_MAX):
+        times.add(number * 100_000)
+    for number in range(1, GROUPS_MAX // 4 + 1):
+        times.remove(number * 100_000)
+    for number in range(GROUPS_MAX, 3 * GROUPS_MAX):
+        times.add(number * 100_000)
+        assert len(times.groups()) <= GROUPS_MAX

@@ -268,7 +268,7 @@ class ReadyTimes:
             self._merge(now, part)
             part >>= 1
         size: i64 = len(self._starts)
-        if self._end * 4 >= size * 3:
+        if self._end * 4 >= size * 3 and size < GROUPS_MAX:
             size = size * 2 if size > 0 else _GROUPS_MIN
             starts = vec[i64]([0] * size)
             counts = vec[i64]([0] * size)

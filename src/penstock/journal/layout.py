@@ -21,7 +21,7 @@ then the rows, then the var bytes, then zeros up to the length.
 
 Row, 144 bytes:
 
-     0  job id i64 (epoch 20 bits, sequence 43), or the number of a tube, session or consumer
+     0  job id i64 (epoch 20 bits, sequence 43), or the number of a tube or session
      8  order i64 │ 16  wake i64 │ 24  expiry i64 │ 32  ttr i64 (2^61 in these: never)
     40  priority i64 │ 48  time of the event i64 │ 56  created i64
     64  position of the job's row before this one u64, 0 for none
