@@ -1,4 +1,4 @@
-"""Tells whether this installation is compiled to C, or interpreted from the same source, which is ten times slower."""
+"""Tells whether this installation is compiled to C or interpreted. Interpreted code is ten times slower."""
 
 import importlib
 from importlib.machinery import ExtensionFileLoader

@@ -11,7 +11,7 @@ from mypy_extensions import i64
 
 
 def use_librt() -> int:
-    """Call both parts of librt that compiled modules use: a module's check covers only the parts that it calls."""
+    """Call both parts of librt that compiled modules use, because a module checks only the parts that it calls."""
     writer = BytesWriter()
     writer.append(0)
     numbers = vec[i64]([0])

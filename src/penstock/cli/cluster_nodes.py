@@ -71,7 +71,7 @@ def connect_to_node(target: Target, node: Record, retry_for: str = "2s") -> Iter
 
 
 def has_address(node: Record) -> bool:
-    """Return whether the address of a node is known. It is unknown if another node now has its last address."""
+    """Return whether the address of a node is known. Its last address does not count if another node has it now."""
     return not node["address"].startswith(":")
 
 

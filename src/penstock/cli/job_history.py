@@ -55,9 +55,9 @@ def text_lines(lines: list[HistoryLine]) -> Iterator[str]:
 
 
 def _since_ms(last: Event | None, event: Event) -> int | None:
-    """Return when the job entered the state before `event`. `last` is the last event that changed the state.
+    """Return when the job entered the state that it had before `event`, or None if this is not known.
 
-    The log says this itself since version 2. For older events it is the time of `last`, if that is still kept.
+    Since version 2, the log stores this time. For older events it is the time of `last`, the change of state before.
     """
     if event.since_ms is not None and event.before != "gone":
         return event.since_ms
@@ -88,7 +88,7 @@ _BEING: Final = {
 
 
 def _current_state(last: Event | None, newest: Event, now_ms: int) -> Iterator[str]:
-    """Yield the current state of the job and how long it has lasted, unless this is not known."""
+    """Yield the current state of the job and how long it has lasted. Yield nothing if this is not known."""
     since_ms = newest.time_ms if newest is last else _since_ms(last, newest)
     if since_ms is None:
         return
@@ -139,7 +139,7 @@ def _just(words: str) -> Callable[[Event], str]:
 
 
 def _acted(words: str, rest: str = "") -> Callable[[Event], str]:
-    """Return a function that describes an event that a client causes: `words`, the client, `rest`."""
+    """Return a function that describes an event. It joins `words`, the client that caused the event, and `rest`."""
     return lambda event: words + _by(event) + rest + _ready_in(event, event.time_ms)
 
 

@@ -1,7 +1,7 @@
 """Shell completion of tube names and job ids, and suggestions for misspelt tube names.
 
-Completion asks the server that the words typed so far select. It opens no directory, because opening one locks and
-recovers it. If the server does not answer within a second, nothing is completed.
+Completion connects to the server that the options typed so far select. It opens no directory, because opening one
+locks and recovers it. If the server does not answer within a second, nothing is completed.
 """
 
 from __future__ import annotations

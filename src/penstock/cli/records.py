@@ -53,7 +53,7 @@ def job_records(queue: Queue, jobs: Iterable[Job]) -> Iterator[tuple[Record, Job
 
 
 def _asked(queue: Queue, jobs: list[Job]) -> Iterator[tuple[Job, Callable[[], Record]]]:
-    """Yield each job with a function that returns its metadata. A server gets the requests for all jobs together."""
+    """Yield each job with a function that returns its metadata. A server receives all requests at once."""
     if not hasattr(queue, "pipeline"):
         yield from ((job, job.meta) for job in jobs)
         return

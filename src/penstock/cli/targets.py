@@ -117,7 +117,7 @@ class Target:
 
     @contextmanager
     def open(self, makes: bool = False) -> Iterator[Queue]:
-        """Open the queue. If the target is a directory without a queue, exit, or with `makes` create a queue there."""
+        """Open the queue. If the target is a directory without a queue, create one if `makes` is set, else exit."""
         place = self.address()
         if place.directory is None:
             queue = connect(place.url)

@@ -32,6 +32,6 @@ def audit_section(verdict: Verdict) -> Section:
 
 
 def kept_figure(verdict: Verdict) -> tuple[str, str]:
-    """Return the label and the text of a number in the report: how many guarantees were kept."""
+    """Return how many guarantees were kept, as a figure of the report: its label and its value."""
     kept = sum(finding.kept is True for finding in verdict.findings)
     return "guarantees kept", f"{kept} of {len(verdict.findings)}"

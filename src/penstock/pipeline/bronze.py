@@ -28,7 +28,7 @@ WereRead = Callable[[], dict[str, int]]
 
 
 def read_positions_unknown() -> dict[str, int]:
-    """Return no positions, as the default of `were_read`. Then each log counts as read up to its last added event."""
+    """Return no positions. With this default of `were_read`, each log counts as read up to its last added event."""
     return {}
 
 
@@ -64,7 +64,7 @@ def _add(lake: Lake, events: DataFrame, were_read: WereRead) -> int:
 
 
 def from_positions(events: DataFrame, positions: dict[str, int]) -> DataFrame:
-    """Drop the events before the position of their node in `positions`. Keep all events of other nodes."""
+    """Drop the events before the position of their node in `positions`. Keep all events of nodes that are not in it."""
     for node, position in positions.items():
         events = events.where((events.node != node) | (events.position >= position))
     return events

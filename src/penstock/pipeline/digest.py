@@ -89,7 +89,7 @@ def _commit_turn(spark: SparkSession, lake: Lake, names: list[str]) -> None:
 
 
 def _write_views(spark: SparkSession, lake: Lake, change: LakeCommit, days: list[str], sums: dict[Table, Any]) -> None:
-    """Write `latency` for `days`, and `backlog`, a running total, also for all later days."""
+    """Write `latency` for `days`. Write `backlog` for `days` and all later days, because it is a running total."""
     later = [day for day in lake.days(FLOWS) if day > days[0] and day not in days]
     before = [day for day in lake.days(BACKLOG) if day < days[0]][-1:]
     for name, rows in (

@@ -49,7 +49,7 @@ class GoldReader:
         return pa.concat_tables([schema_of(gold_table(name)).empty_table(), *self._days(name)])
 
     def reduced(self, name: str, reduce: Callable[[pa.Table], pa.Table]) -> pa.Table:
-        """Apply `reduce` to each day of a table, and then to all results. A whole table may not fit into memory."""
+        """Apply `reduce` to each day of a table, then to all results, because a table may not fit into memory."""
         nothing = schema_of(gold_table(name)).empty_table()
         return reduce(pa.concat_tables(reduce(part) for part in chain([nothing], self._days(name))))
 

@@ -1,8 +1,9 @@
 """Facts about the nodes that the audit needs and that events do not have, stored in the lake's nodes.json.
 
 The facts are the position at which the complete history of a node starts in the lake, and the guarantees of its tubes.
-They are requested while the nodes can be reached. If the policy of a tube changes, only the guarantees of both policies
-are stored. Otherwise the audit could report a violation from a time when the guarantee did not apply.
+They are requested while the nodes can be reached. If the policy of a tube changes, only the guarantees that the
+old and the new policy share are stored. Otherwise the audit could report a violation from a time when the guarantee did
+not apply.
 """
 
 from __future__ import annotations

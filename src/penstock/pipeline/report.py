@@ -255,7 +255,7 @@ class _ReportBuilder:
         ]
 
     def _extend_to_end(self, points: list[Row], last: list[Row]) -> list[Row]:
-        """Sort points by time. If a tube has no point at the end of the chart, add its row of `last` there."""
+        """Sort points by time. If a tube has no point at the end of the chart, add one from its row in `last`."""
         if self._gold.span is None:
             return points
         end = self._gold.span[1]

@@ -126,7 +126,7 @@ def _waits_by_key(arrivals: Arrivals, crew: WorkerPool, per_key: int, progress: 
 
 
 def percentile(sorted_values: Sequence[float], share: float) -> float:
-    """Return a percentile: the smallest value that is at least as great as a `share` (0 to 1) of all values."""
+    """Return a percentile: the smallest value such that at least a `share` (0 to 1) of all values are not greater."""
     return sorted_values[max(0, -(-len(sorted_values) * round(share * 1000) // 1000) - 1)]
 
 

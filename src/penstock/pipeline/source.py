@@ -32,7 +32,7 @@ class Source:
     rows_a_batch: int = ROWS_A_BATCH
 
     def stream(self, spark: SparkSession, positions: dict[str, int]) -> DataFrame:
-        """Stream the events, starting at `positions`. The logs of other nodes are read from their first position.
+        """Stream the events, starting at `positions`. If a node is not in it, start at the first position of its log.
 
         If the query has a checkpoint, it continues there instead.
         """

@@ -71,7 +71,7 @@ class Intake:
             compact(events.sparkSession, lake, only_many=True)
 
     def refresh_nodes(self, lake: Lake) -> None:
-        """Check that the nodes' logs still continue the lake. Once a minute, also request the policies of tubes."""
+        """Check that the nodes' logs continue the lake's history. Once a minute, also request the policies of tubes."""
         now = time.monotonic()
         if now >= self.refresh_at:
             nodes.refresh(lake, self.source)

@@ -111,7 +111,7 @@ def _per_key(keys: list[Any], spans: list[tuple[int, int]]) -> int | None:
 
 
 def _pause_ms(table: pa.Table, spans: list[tuple[int, int]]) -> float:
-    """Return the mean pause of a worker before a job that was already waiting."""
+    """Return the mean pause of a worker between two jobs. A pause counts only if the second job was already ready."""
     pauses: list[int] = []
     done_at: dict[tuple[str, int], int] = {}
     turns = zip(spans, table["node"].to_pylist(), table["session"].to_pylist(), _ms(table["ready_at"]))

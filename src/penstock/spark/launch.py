@@ -96,7 +96,7 @@ def _silence_query_loggers() -> None:
 
 
 def _java(settings: dict[str, str]) -> dict[str, str]:
-    """Return the Java options. An option of the driver limits logging, because Spark logs before a session exists."""
+    """Return the Java options. Those of the driver also limit logging, which a session cannot do before it exists."""
     driver, executor = "spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"
     quiet = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
     return {

@@ -22,7 +22,7 @@ def same_jobs(invariant: str, what: str, maintained: Iterable[Job], rebuilt: Ite
 
 
 def same_job(invariant: str, what: str, maintained: Job | None, rebuilt: Job | None) -> None:
-    """Assert that both arguments are None, or are jobs with the same rank or id."""
+    """Assert that both arguments are None, or that both are jobs with the same rank."""
     if maintained is None or rebuilt is None or rank(maintained) != rank(rebuilt):
         same(invariant, what, maintained and maintained.id, rebuilt and rebuilt.id)
 

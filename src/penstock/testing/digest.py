@@ -60,7 +60,7 @@ def describe(engine: Engine) -> Iterator[str]:
 
 
 def _waits(engine: Engine) -> dict[int, Waiting]:
-    """Return all waiting commands by number, and those whose end has not been reported yet."""
+    """Return by number all waiting commands, and the ended ones whose end has not been reported yet."""
     found = {wait.number: wait for wait in engine.outbox.ended_waits}
     for watching in engine.end_waits_by_id.values():
         found |= {wait.number: wait for wait in watching}

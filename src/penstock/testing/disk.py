@@ -256,7 +256,7 @@ def _disk_of(files: dict[str, bytes]) -> MemoryDisk:
 
 
 def _play(disk: MemoryDisk, effects: list[Effect]) -> MemoryDisk:
-    """Return the disk as it was before its recorded operations, with only these operations applied."""
+    """Apply `effects` to the content that the disk had before its recorded operations. Return the resulting disk."""
     names = dict(disk.base_numbers)
     contents = {number: bytearray(data) for number, data in disk.base.items()}
     for effect in effects:

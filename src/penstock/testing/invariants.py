@@ -12,8 +12,9 @@ size of the engine, so this is for tests, simulations and debugging, never for p
     E8  a taken job belongs to one live session, to one claim, or to neither; a job in another state belongs to neither
     E9  no command waits for something that is available
     E10 a staged job belongs to one known stage; a stage that has ended and has jobs is being emptied
-    E11 the oldest ready time of a tube is that of its jobs, or of its first job for each key below its limit; no job
-        has entered its state before it was created or after the present time
+    E11 the oldest ready time of a tube is the earliest time since which one of its ready jobs is ready; with keys, only
+        the first ready job of each key below its limit counts; no job has entered its state before it was created or
+        after the present time
 
 While deadlines are due that no turn has processed yet, the engine is *behind*, and E9 is not checked. tube_checks.py
 checks one tube, wait_checks.py checks waiting commands.
@@ -124,7 +125,7 @@ def _check_job_deadline(engine: Engine, job: Job) -> bool:
 
 
 def _on_grace(session: Session) -> bool:
-    """Return whether a session is in its grace time. Check that this is so exactly if it has no connections."""
+    """Check that a session is in its grace time if and only if it has no connections. Return whether it is."""
     armed = session.deadline_pos != NOWHERE
     same("E8", f"whether session {session.number} is on its grace time", armed, not session.connections)
     return armed

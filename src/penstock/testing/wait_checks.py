@@ -1,4 +1,4 @@
-"""Invariants of waiting commands. invariants.py lists the invariants E1 to E10."""
+"""Invariants of waiting commands. invariants.py lists the invariants E1 to E11."""
 
 from __future__ import annotations
 

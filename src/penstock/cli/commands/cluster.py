@@ -1,7 +1,7 @@
 """`penstock cluster`: show and change a cluster.
 
-Most commands ask one node. `forget` and `check` ask every node in turn, at the addresses that the first node knows,
-with the same user and password.
+Most commands use only the connected node. `forget` and `check` also connect to all other nodes, at the addresses that
+the connected node has for them, with the same user and password.
 """
 
 from __future__ import annotations
@@ -278,7 +278,7 @@ def demo(
 
 
 def _names_of(target: Target, host: str, port: str) -> set[str]:
-    """Return the names under which a list can contain a node: its address, and its id if the node answers."""
+    """Return the texts that identify a node in a list of nodes: its address, and its id if the node answers."""
     from penstock.wire.bus import address
 
     names = {f"{address(host)}:{port}"}

@@ -122,7 +122,7 @@ def _last_position(disk: RealDisk) -> tuple[int, str]:
 
 @dataclass
 class RemainingNodes:
-    """The other nodes, and the state of the lost node as they see it."""
+    """All nodes except the lost one, and the state of the lost node as they see it."""
 
     target: Target
     lost: str
@@ -153,7 +153,7 @@ class RemainingNodes:
             self._learn_addresses(known)
 
     def _learn_addresses(self, known: dict[str, Record]) -> None:
-        """Store for the node of --via the address that other nodes use, because --via may be a local address."""
+        """Replace the address of the --via node by the one that other nodes use, because --via may be a local one."""
         for id, node in self.nodes.items():
             if "myself" in node["flags"] and id in known and "myself" not in known[id]["flags"]:
                 self.nodes[id] = node | {"address": known[id]["address"]}
@@ -200,7 +200,7 @@ class RemainingNodes:
         return f" --port {port}" + "".join(f" --cluster-port {each}" for each in bus_port)
 
     def last_epoch(self, own: int) -> int:
-        """Return the greatest epoch of the node that any node knows."""
+        """Return the greatest known epoch of the lost node: `own`, or one that another node has stored."""
         return max([own, *(self._ask(node) for node in self.nodes.values())])
 
     def agree_on_next(self, last: int) -> int:
@@ -235,7 +235,7 @@ class RemainingNodes:
             return int(queue.execute("CLUSTER", "EPOCH", self.lost, *epoch))
 
     def table(self) -> str:
-        """Return the nodes file of the replacement. It lists all nodes that answer."""
+        """Return the content of nodes.conf for the replacement. It lists all nodes that answer."""
         from penstock.cluster.peers import Peer
         from penstock.cluster.roster import BUS_OFFSET, first_text
 

@@ -105,7 +105,7 @@ def _watch(queue: Queue, every: float, times: int, sort: Sort | None, top: int, 
 def add_rates(
     queue: Queue, rows: list[Record], before: dict[str, tuple[int, int]], seconds: float
 ) -> dict[str, tuple[int, int]]:
-    """Add the incoming and finished jobs per second to every row. Return both counts by tube, for the next call."""
+    """Add the rates of incoming and finished jobs to the rows. Return the totals of both by tube, for the next call."""
     counts: dict[str, tuple[int, int]] = {}
     for row in rows:
         try:

@@ -69,7 +69,7 @@ class Manual:
 
 
 def _options(grammar: str, typed: list[str]) -> list[str]:
-    """Return the option words (in capitals) of a grammar that can follow the words `typed`."""
+    """Return the option words (in capitals) that can follow the words `typed`, according to a command's grammar."""
     alternatives = [part.strip() for part in grammar.strip("[]").split(" | ")]
     if len(alternatives) == 1:
         return _WORD.findall(grammar)

@@ -36,7 +36,7 @@ def format_text(answer: object, indent: str = "") -> str:
 
 
 def _numbered(elements: list[object], indent: str) -> Iterator[str]:
-    """Yield each element after its number. Nested elements are indented by the width of the number."""
+    """Yield each element as text, with its number in front. Nested elements are indented by the number's width."""
     width = len(str(len(elements)))
     for number, element in enumerate(elements, 1):
         before = "" if number == 1 else indent
@@ -70,5 +70,5 @@ def _elements(answer: object) -> list[object]:
 
 
 def _escaped(raw: bytes) -> str:
-    """Return a text of the server with control characters escaped and line ends kept."""
+    """Return text from the server with control characters escaped and line ends kept."""
     return printable_lines(raw.decode("utf-8", "backslashreplace"))

@@ -129,7 +129,7 @@ class JsonLinesSource:
         return policy_of(self._type or self._fitting.get(name))
 
     def _read_all(self, progress: Progress) -> int:
-        """Count the lines, and find the tubes that need another type, because jobs have a key or are `once`."""
+        """Count the lines. Find tubes whose jobs have a key or are `once`, which the default type does not support."""
         count = 0
         for _, _, raw in scan_lines(self._file, progress):
             count += 1

@@ -63,7 +63,7 @@ def tube_text(name: str | bytes) -> str:
 
 
 def options_for(policy: TubePolicy, arrival: ImportItem) -> dict[str, Any]:
-    """Return the options of a put. Leave the job number out if it is in the range that the tube assigns itself."""
+    """Return the options of a put. Omit a job number that is in the range from which the tube numbers jobs itself."""
     number = arrival.options.get("number")
     if number is None or arrival.old_id is None or number < policy.first_integer:
         return arrival.options

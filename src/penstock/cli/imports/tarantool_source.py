@@ -60,7 +60,7 @@ class TarantoolSource:
         return self._policies[name]
 
     def _found(self, names: list[str], upgrade: dict[str, Any] | None) -> dict[str, QueueTube | XqueueSpace]:
-        """Return the tubes to import by name. Raise BadSource if there is none, or if a given name is not a queue."""
+        """Return a dict of the tubes to import. Raise BadSource if there is none, or if a given name is not a queue."""
         database = self._database
         rows: dict[str, list[Any]] = {}
         if QUEUES in database.spaces:

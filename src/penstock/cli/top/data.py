@@ -42,7 +42,7 @@ _RATES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ViewData:
-    """The content of a view: a table of text, whose rows have keys, and a summary line."""
+    """The content of a view: a table of text with a key for each row, and a summary line."""
 
     headings: tuple[str, ...]
     rows: Mapping[str, tuple[str, ...]]

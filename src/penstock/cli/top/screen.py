@@ -1,8 +1,8 @@
 """The screen of `penstock top`: tabs with tables that are refreshed regularly, and keys.
 
 Refreshes and commands run in threads and pass their results to the screen's thread with `call_later`, so the screen
-stays responsive when the server is slow. The keys that destroy data are capital letters. The screen then asks first,
-with the number of jobs and the name of the tube.
+stays responsive when the server is slow. Commands that destroy data have capital letters as keys. Before such a
+command runs, the screen asks for confirmation, with the number of jobs and the name of the tube.
 """
 
 from __future__ import annotations
@@ -321,7 +321,7 @@ class Top(App[None]):
     def _change_jobs(
         self, count: Callable[[], int], none: str, question: Callable[[int], str], change: Callable[[int], str]
     ) -> None:
-        """Count jobs of the selected tube, ask whether to change them, and do it. If there are none, report `none`."""
+        """Count jobs of the selected tube, and change them if the user agrees. If there are none, report `none`."""
 
         def ask() -> None:
             if number := count():

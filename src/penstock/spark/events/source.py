@@ -62,7 +62,7 @@ class EventsReader(DataSourceReader):
                 logs.close()
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
-        """Yield the events of one range. Yield nothing if Spark passes another object, because there are no ranges."""
+        """Yield the events of one range. If there are no ranges, Spark passes another object, and nothing is read."""
         from penstock.spark.events.columns import batches
         from penstock.spark.events.ranges import EventsRange
 

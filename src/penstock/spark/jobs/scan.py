@@ -96,7 +96,7 @@ class JobsReader(DataSourceReader):
             return [Scan(url, tube) for tube in named for url in homes.get(tube) or options.urls[:1]]
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
-        """Yield the jobs of one Spark task. Yield nothing if there are no tasks and Spark passes another object."""
+        """Yield the jobs of one Spark task. If there are no tasks, Spark passes another object, and nothing is read."""
         from penstock.spark.jobs.columns import batch
 
         if not isinstance(partition, Scan):

@@ -233,7 +233,7 @@ class _ClaimClient:
         return False
 
     def _take(self, number: int, count: int) -> tuple[int, int] | None:
-        """Claim up to `count` jobs as claim `number`, unless it exists. Return its number of jobs, and their bytes.
+        """Claim up to `count` jobs as claim `number`, unless this claim exists. Return how many jobs and bytes it has.
 
         Return None if the lease of the claim expired, or if there are no jobs to claim.
         """

@@ -102,10 +102,10 @@ class _StagedWriter:
 
     @contextmanager
     def _saving_refused_rows(self, refused: list[bytes], mark: str) -> Iterator[None]:
-        """Save refused rows: write a hidden file before the block, which publishes, and rename the file after it.
+        """Save the refused rows in a file. The block publishes the other rows as jobs.
 
-        If the file cannot be written, nothing is published. In a stream, its name is derived from the mark of the
-        batch, so a repeated batch replaces the file.
+        The file has a hidden name until the block has ended. If it cannot be written, nothing is published. In a
+        stream, its name is derived from the mark of the batch, so a repeated batch replaces the file.
         """
         if not refused or self._options.errors is None:
             yield

@@ -153,7 +153,7 @@ def _ids(world: World, by_id: dict[bytes, list[Delivery]]) -> Iterator[str]:
 def _spacing(world: World, by_id: dict[bytes, list[Delivery]]) -> Iterator[str]:
     """Check C7: a node does not deliver a job again before the retry time.
 
-    Without faults, this holds for all nodes together.
+    In a simulation without faults, no other node does so either.
     """
     for deliveries in by_id.values():
         add = world.history.adds.get(deliveries[0].body)
@@ -256,8 +256,8 @@ def _is_kept(world: World, ack: Ack) -> bool:
 def _known_at(world: World, acked: int, fast: bool) -> int:
     """Return the time at which every holder must have received an ack.
 
-    The ack is sent again at intervals that double. The interval in which the faults end can be as long as the faults
-    lasted, so the next attempt can be this much later.
+    The ack is sent again at intervals that double. When the faults end, the current interval can be as long
+    as the time since the ack, so the next attempt can be this much later.
     """
     if world.options.is_calm:
         return acked + _HEARD_AFTER
@@ -305,7 +305,7 @@ def _quiet(world: World, by_id: dict[bytes, list[Delivery]]) -> Iterator[str]:
 
 
 def _engines(world: World, by_id: dict[bytes, list[Delivery]]) -> Iterator[str]:
-    """Check E1 to E10 of invariants.py: every engine is consistent."""
+    """Check E1 to E11 of invariants.py: every engine is consistent."""
     for node in world.nodes:
         check(node.engine)
     return iter(())
@@ -452,7 +452,7 @@ def check_forgotten(world: World) -> None:
 
 
 def _note_sometimes(world: World, by_id: dict[bytes, list[Delivery]]) -> None:
-    """Count the events in `world.counted` that must occur in some seeds, or else the simulation tests too little."""
+    """Count in `world.counted` events that must occur in some seeds. Without them, the simulation tests too little."""
     history = world.history
     for deliveries in by_id.values():
         if len(deliveries) > 1:

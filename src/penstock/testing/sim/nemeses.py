@@ -124,8 +124,8 @@ class Nemeses:
     def partition(self) -> Undo | None:
         """Partition the network in one of four shapes.
 
-        The shapes are two halves, one node apart, a ring (every node reaches another majority) and a bridge (only one
-        node reaches both halves).
+        The shapes are two halves, one node apart, a ring (each node reaches a different majority) and a bridge (only
+        one node reaches both halves).
         """
         count = len(self._world.nodes)
         order = self._random.sample(range(count), count)
@@ -234,7 +234,7 @@ class Nemeses:
         return len(forgetful) <= self._may_forget
 
     def lost_home(self) -> Undo | None:
-        """Kill or isolate the next node that creates a tube. Often its peers do not get the list of its tubes before.
+        """Kill or isolate the next node that creates a tube, often before its peers receive the list of its tubes.
 
         The node stays away until its peers count it as failed, because only then can they elect another home.
         """

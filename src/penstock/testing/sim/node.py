@@ -267,8 +267,8 @@ class SimNode(Driver):
     def start(self) -> bool:
         """Start the process with the data on disk. Return False if the disk is full or fails.
 
-        With the feature `loading`, a node that is started again first loads its journal for a while. If it is loading
-        already, it is loaded now.
+        With the feature `loading`, a node that is started again first loads its journal for a while. If the node
+        is loading already, this call ends the loading.
         """
         assert not self.up
         if LOADING in self.world.options.features and self.life and self.log is not None and not self.is_loading:
@@ -334,7 +334,7 @@ class SimNode(Driver):
             self._came_in(lambda now: self._receive_bytes(session, data))
 
     def _take_over(self, session: Session, parser: RespParser | IprotoParser) -> None:
-        """Make an ordinary client of one that was connected while the journal was loaded."""
+        """Turn a client that was connected while the journal was loaded into an ordinary client."""
         if isinstance(parser, IprotoParser):
             inbox: Inbox = CallInbox(parser, self.calls, WAITS_PER_CONNECTION_MAX)
         else:
@@ -741,7 +741,7 @@ class SimNode(Driver):
                 self.world.network.send(self.number, other.number, self.links.life_of(node), some)
 
     def _look_for_strays(self, messages: Messages) -> None:
-        """Record handovers to a process that no longer exists. This node has not detected yet that it has ended."""
+        """Record handovers to a process that has ended, if this node has not detected its end yet."""
         for node, some in messages.items():
             other = self.links.to(node)
             if other is not None and other.up and self.links.life_of(node) == other.life:
@@ -801,7 +801,7 @@ class SimNode(Driver):
         pipe.send(lambda: other.pipe_received(id, pipe, life, some))
 
     def _count_in_transit(self, node: bytes, pipe: Pipe, length: int) -> None:
-        """Count bytes of clients. When they have arrived, the link may have room again."""
+        """Count bytes of clients as in transit until they arrive. The link may then have room again."""
         pipe.bytes += length
 
         def arrived() -> None:
@@ -894,7 +894,7 @@ class SimNode(Driver):
         self.turn.plan()
 
     def become(self, disk: SimDisk, epoch: int, peers: list[SimNode]) -> None:
-        """Make this machine, which was not started yet, a lost node. `disk` has a copy of the data of that node."""
+        """Prepare this unused machine to replace a lost node. `disk` has a copy of the data of that node."""
         assert not self.up
         who = identity(disk)
         take_over(disk, who, epoch)
@@ -916,7 +916,7 @@ class SimNode(Driver):
         return accepts and is_accepted
 
     def meet_epoch(self, node: bytes, epoch: int, known: int) -> None:
-        """Receive the epoch of a node that opens a link, and the epoch of this node that it knows."""
+        """Receive the epoch of a node that opens a link. `known` is the epoch that it has stored for this node."""
         self._came_in(lambda now: self._meet_epoch(node, epoch, known))
 
     def _meet_epoch(self, node: bytes, epoch: int, known: int) -> None:

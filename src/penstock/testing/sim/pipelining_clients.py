@@ -1,7 +1,7 @@
 """Clients of the workload `tubes` that send several commands before they read the replies.
 
 The calls of an IPROTO client run at the same time: several of them can wait, and their replies come in any order. Each
-has the number of its call. The commands of a RESP client run one after the other.
+reply has the number of its call. The commands of a RESP client run one after the other.
 """
 
 from __future__ import annotations

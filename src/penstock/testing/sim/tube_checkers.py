@@ -1,9 +1,9 @@
 """Checkers of the promises W1 to W9 of tubes that live on one node, for the workload `tubes`.
 
     W1  A name has one home: two nodes that have met never have tubes of the same name, and in the end all nodes agree.
-    W2  A delivered job was put, into this tube, and not before its delay.
+    W2  A delivered job was put into this tube, and its delay was over.
     W3  At most `key_limit` jobs of a key are taken at a time.
-    W4  A job whose put was answered is delivered until it is acked.
+    W4  A job whose put was answered is delivered, if necessary again, until it is acked.
     W5  A job is acked once, and is not delivered after its ack.
     W6  Only the session that holds a job can ack it, and in a cluster without faults it always can.
     W7  Jobs are delivered in the order of their tube.
@@ -153,7 +153,7 @@ def _acked(world: TubeWorld) -> Iterator[str]:
 
 
 def _may_end(earlier: Finish, finish: Finish) -> bool:
-    """Return whether the session of `finish` may have ended the job before, because of another delivery of it."""
+    """Return whether `earlier` is a command of the same session that may have ended the job before `finish`."""
     return earlier.token == finish.token and earlier.invoked < finish.invoked and earlier.outcome != REFUSED
 
 
@@ -274,7 +274,10 @@ def _stages(world: TubeWorld) -> Iterator[str]:
 
 
 def _once(world: TubeWorld) -> Iterator[str]:
-    """Check W14. There is no excuse: a job whose delivery may be lost must be buried."""
+    """Check W14, even after faults: no at-most-once job is delivered twice.
+
+    A job whose delivery may be lost must be buried.
+    """
     for body, leases in _by_body(world).items():
         if leases[0].tube.once:
             world.sometimes("an at-most-once job was delivered")
@@ -284,7 +287,7 @@ def _once(world: TubeWorld) -> Iterator[str]:
 
 
 def _ids(world: TubeWorld) -> Iterator[str]:
-    """Check W15. There is no excuse: a node that may have lost jobs must not use their ids again."""
+    """Check W15, even after faults: an id names one job. A node that may have lost jobs must not reuse their ids."""
     by_id: dict[bytes, bytes] = {}
     for put in world.tubes.puts.values():
         if put.id and by_id.setdefault(put.id, put.body) != put.body:
@@ -312,7 +315,7 @@ def _by_body(world: TubeWorld) -> dict[bytes, list[Lease]]:
 
 
 def _note_sometimes(world: TubeWorld) -> None:
-    """Count the events in `world.counted` that must occur in some seeds."""
+    """Count in `world.counted` events that must occur in some seeds."""
     homes = {name: node.number for node in world.nodes for name in strict_tubes(node)}
     for put in world.tubes.puts.values():
         if put.outcome == DONE and homes.get(put.tube.name, put.node) != put.node:

@@ -83,7 +83,7 @@ class TubeClient(Client):
         return self.world.schedule.now
 
     def usable(self) -> list[TubeKind]:
-        """Return the tubes that are used now. With LATE_TUBES, a further one is used after each part of the faults."""
+        """Return the tubes that are used now. With LATE_TUBES, they come into use one by one during the faults."""
         options = self.world.options
         if LATE_TUBES not in options.features:
             return self.kinds
@@ -405,7 +405,7 @@ class TubeProducer(TubeClient):
 
 
 class HastyProducer(TubeProducer):
-    """Puts jobs without a session. So its first command at a node that loads its journal is a put."""
+    """Puts jobs without a session, so that its first command at a node that loads its journal is a put."""
 
     def ready(self, act: Callable[[], None]) -> None:
         if self._session is None:

@@ -127,6 +127,6 @@ class TubeHistory:
         return any(fault.kind == "power cut" or fault.kind.startswith("rehome") or fault.forgets for fault in faults)
 
     def delivered_at(self, take: Take, body: bytes, sent: int) -> int:
-        """Return when a job was delivered at the home, if the node of the client sent the reply of `take` at `sent`."""
+        """Return when the home delivered a job. The client's node sent the job, in the reply to `take`, at `sent`."""
         times = self.forwarded.get((take.token, body), {}).values()
         return min((at for at in times if take.invoked <= at <= sent), default=sent)

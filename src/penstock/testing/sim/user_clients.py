@@ -32,7 +32,7 @@ class UserClient(TubeConsumer):
             super()._act()
 
     def _intrude(self) -> None:
-        """Take a job instead, because the jobs of other sessions can be in forbidden tubes."""
+        """Only take a job. The jobs of other sessions are left alone, because they can be in forbidden tubes."""
         self._take()
 
     def refused(self, answer: ErrorReply) -> str:
