@@ -26,7 +26,7 @@ def day_option(name: str, help: str) -> Any:
 
 @contextmanager
 def translated_errors() -> Iterator[None]:
-    """Turn errors of Spark into one sentence that names the options of the command line."""
+    """Turn errors of Spark into one sentence, with options of the command line instead of Spark's options."""
     from penstock.pipeline.errors import PipelineError, as_pipeline_error
 
     try:

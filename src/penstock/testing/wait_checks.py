@@ -85,7 +85,7 @@ def _check_line(tube: Tube, line: WaitLine, kind: type[Waiting]) -> list[Waiting
 
 
 def check_served(engine: Engine) -> None:
-    """Check E9: no command waits for a job or for space that is available, and all woken tubes were served."""
+    """Check E9: no command waits for a job or for space that is available, and no tube is left to be processed."""
     assert not engine.woken_tubes, "E9: tubes are left to be processed"
     for tube in engine.tubes.values():
         assert not tube.woken and not tube.woken_keys, f"E9: {tube.name!r} is left to be processed"

@@ -126,7 +126,7 @@ class Environment(Protocol):
 
 
 class SimClock(Clock):
-    """The clock of a node's process: engine time continues from the log, at the pace of the machine's clock."""
+    """The clock of a node's process. Engine time starts at `started_ms` and advances with the machine's clock."""
 
     def __init__(self, machine: MachineClock, started_ms: int) -> None:
         self._machine = machine
@@ -429,7 +429,7 @@ class SimNode(Driver):
             other.peer_ended(self, life)
 
     def peer_ended(self, other: SimNode, life: int) -> None:
-        """Close the links to the process `life` of `other`, which has ended, unless the network is cut."""
+        """Close the links to the ended process `life` of `other`. If the network is cut, do nothing."""
         if self.up and not self.world.network.is_cut(other.number, self.number):
             self._came_in(lambda now: self._link_down(other, life, now))
 

@@ -102,7 +102,7 @@ class PipeliningClient(TubeConsumer):
             self._later_step(150 * MS)
 
     def _lost(self) -> None:
-        """Handle that the connection is lost before all replies have arrived."""
+        """Handle the loss of the connection before all replies have arrived."""
         lost, self._outstanding = self._outstanding, {}
         for command in lost.values():
             command.then(None, 0)

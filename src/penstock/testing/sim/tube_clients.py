@@ -491,7 +491,7 @@ class TubeConsumer(TubeClient):
         node.end_input(session)
 
     def _check_last_reply(self, answer: object | None, ended_input: int) -> None:
-        """Check W0 for a client that has sent no more since `ended_input`: it gets its reply, and soon."""
+        """Check W0 for a client that has sent nothing since `ended_input`: its reply arrives in time."""
         if answer is not None:
             self.world.sometimes("a client that sent no more got its reply")
         if self.world.options.is_calm and (answer is None or self.now > ended_input + _STOPS_AFTER):

@@ -48,7 +48,7 @@ class TubeSimulation(TubeWorld, Simulation):
         return [node for node in self.nodes if alone or not node.up or node.cluster.members.size() > 1] or self.nodes
 
     def tubes_changed(self, node: SimNode) -> None:
-        """Check W1: a tube is not created while another node that this node has met has it."""
+        """Check W1: a node does not create a tube that exists on another node, if the two nodes have met."""
         if any(other.is_successor_of(node) for other in self.others(node)):
             # It serves its tubes until another node refuses it.
             return
