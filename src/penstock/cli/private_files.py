@@ -1,8 +1,8 @@
 """Files that a server writes for other programs: its log and its process id.
 
-Other users cannot write to them, independently of the umask. Other users cannot redirect them either: in a
-world-writable directory, a symbolic link is followed only if it belongs to this user or to the directory's owner.
-This is the rule of Linux (fs.protected_symlinks), which is not enabled on every machine.
+Independently of the umask, other users can neither write to them nor redirect them. In a world-writable directory, a
+symbolic link is followed only if it belongs to this user or to the directory's owner. This is the rule of Linux
+(fs.protected_symlinks), which is not enabled on every machine.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The sections of a report. A section has a question, a table that answers it, and perhaps a chart.
-
-The page and the terminal show the same sections.
-"""
+"""The sections of a report. A section has a question, a table that answers it, and perhaps a chart."""
 
 from __future__ import annotations
 

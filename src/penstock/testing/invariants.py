@@ -106,7 +106,7 @@ def _check_deadlines(engine: Engine, jobs: list[Job], waits: list[Waiting], clai
 
 
 def _check_job_deadline(engine: Engine, job: Job) -> bool:
-    """Check the deadline of a job. Return whether the job has a deadline."""
+    """Check the deadline of a job. Return whether it has one."""
     if job.state in (s.READY, s.BURIED, s.DONE) or job.holder == HELD_BY_CLAIM:
         same("E7", f"when the state of {shown(job)} ends", job.wake, NEVER)
     assert job.wake != NEVER or job.state not in (s.DELAYED, s.ZOMBIE), f"E7: {shown(job)} would never change its state"

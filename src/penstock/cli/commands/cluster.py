@@ -1,7 +1,7 @@
 """`penstock cluster`: show and change a cluster.
 
-Most commands use only the connected node. `forget` and `check` also connect to all other nodes, at the addresses that
-the connected node has for them, with the same user and password.
+Most commands use only the connected node. `forget` and `check` also connect to all others, at the addresses that the
+connected node has for them, with the same user and password.
 """
 
 from __future__ import annotations

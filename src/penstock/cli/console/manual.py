@@ -63,7 +63,6 @@ class Manual:
         return [name[len(typed)] for name in names if len(name) > len(typed) and name[: len(typed)] == typed]
 
     def _options(self, typed: list[str]) -> list[str]:
-        """Return the option words that can follow a command."""
         page = self._pages.get(" ".join(typed[:2])) or self._pages.get(typed[0])
         return [] if page is None else _options(page.grammar, typed[len(page.name.split()) :])
 

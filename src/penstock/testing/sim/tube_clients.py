@@ -246,7 +246,6 @@ class TubeClient(Client):
 
     @staticmethod
     def _answer_of(packet: bytes) -> object:
-        """Return the results of a call, or its error."""
         body = unpack(packet[_HEAD_BYTES:])
         assert isinstance(body, dict)
         code = int.from_bytes(packet[_CODE_AT : _CODE_AT + 4], "big")
