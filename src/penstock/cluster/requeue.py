@@ -80,7 +80,7 @@ _ASKED: Final = bytes(
 
 
 class Requeue:
-    """The requeue protocol of this node."""
+    """Runs the protocol above for the jobs of this node: it sends and answers WILLQUEUE, QUEUED and WORKING."""
 
     def __init__(self, place: ClusterState, acks: Acks) -> None:
         self._place = place

@@ -214,7 +214,7 @@ class Engine(Driving):
             )
 
     def drop(self, tube: Tube, now: i64) -> None:
-        """Remove a tube and its jobs. Truncate a large tube first, in slices."""
+        """Remove a tube and its jobs. The caller truncates a large tube before, in slices."""
         self.check_drop(tube, now)
         while tube.total():
             if not self.truncate(tube, now):

@@ -80,9 +80,9 @@ class IdForms:
     """Formats and parses the external ids of one node."""
 
     def __init__(self, node: bytes, key: bytes) -> None:
-        """Create the forms for a node. `node` is the first 8 characters of the node id.
+        """Create the conversions between the numbers and the texts of a node's job ids.
 
-        `key` is a secret of 16 to 64 bytes that is stored with the data.
+        `node` is the first 8 characters of the node id. `key` is a secret of 16 to 64 bytes, stored with the data.
         """
         assert len(node) == 8 and 16 <= len(key) <= 64
         self._prefix: bytes = b"D-" + node + b"-"

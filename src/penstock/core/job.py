@@ -43,7 +43,7 @@ class BodyRef:
         self.crc = crc
 
     def is_copy_of(self, other: BodyRef) -> bool:
-        """Return whether both references have the same length and checksum."""
+        """Return whether this body and another one have the same length and checksum."""
         return self.length == other.length and self.crc == other.crc
 
 

@@ -222,7 +222,7 @@ class ReadyTimes:
         return [(self._starts[i], self._counts[i]) for i in range(self._begin, self._end)]
 
     def is_exact(self) -> bool:
-        """Return whether no times were merged so far."""
+        """Return whether `oldest` is exact, because no groups of times were merged so far."""
         return len(self._starts) < GROUPS_MAX
 
     def add(self, time: i64) -> None:

@@ -339,7 +339,7 @@ def index_frames(
 
 
 def reseal_frame(data: bytes, found: Frame, bodies: bool, seed: int) -> bytes:
-    """Return a copy of a frame with the checksum for another file or offset, with or without the bodies of jobs."""
+    """Return a copy of a frame for another file or offset. The copy has the bodies of jobs only if `bodies` is set."""
     header_words: i64 = layout.FRAME_HEADER_BYTES // 8
     row_words = found.row_bytes // 8
     words = vec[i64]([0] * (header_words + found.rows * row_words))

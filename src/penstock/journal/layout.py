@@ -2,7 +2,7 @@
 
 A *row* is the complete state of a job after a change. Recovery is therefore "the last row wins" and runs no rule of the
 engine. A *frame* is one commit: either all of its rows exist, or none. All integers are little-endian.
-docs/explanation/journal.md documents these boxes for authors of readers.
+docs/explanation/journal.md describes this layout for authors of readers.
 
 Frame header, 64 bytes:
 

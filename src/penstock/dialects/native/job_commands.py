@@ -222,7 +222,7 @@ class JobCommands:
         """Run JOB SCAN cursor [TUBE tube] [STATE state ...] [COUNT n] [IDS | PACKED] [NOBODIES] [HEADERS].
 
         Reply with the next cursor and some jobs: their ids, columns of their fields (PACKED), or a map for each job.
-        HEADERS adds the headers to the columns. A map has them without this option.
+        HEADERS adds the headers to the columns. The map of a job always has them.
         """
         scan = _Scan(self._native, parse_cursor(args[2]))
         words = Words(args, 3)
