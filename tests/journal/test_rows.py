@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import NamedTuple
 
@@ -251,8 +252,8 @@ def test_a_temporary_tube_is_empty_after_a_restart_and_keeps_policy_and_pauses()
     disk = MemoryDisk()
     opened = reopen(disk, "boot")
     engine = opened.engine
-    options = {"temporary": True, "default_ttr_ms": 1_234}
-    tube = engine.create_tube(b"temporary", policy.TubePolicy(**{**policy.FIFOTTL.__dict__, **options}), WALL)
+    kept_policy = dataclasses.replace(policy.FIFOTTL, temporary=True, default_ttr_ms=1_234)
+    tube = engine.create_tube(b"temporary", kept_policy, WALL)
     engine.put(tube, Draft(b"not logged"), WALL)
     opened.log.commit(WALL, WALL)
     assert reopen(disk.copy(), "boot").engine.tubes[b"temporary"].policy == tube.policy

@@ -243,6 +243,7 @@ COMMANDS: dict[str, tuple[int, list[str | int]]] = {
     "global empty": (ADMIN, ["q"]),
     "journal head": (READ, []),
     **{f"journal {word}": (READ, [1]) for word in ("read", "events")},
+    "journal digest": (READ, [1, 2]),
     "journal files": (ADMIN, []),
     "journal fetch": (ADMIN, ["segment-0000000001.log", 0]),
 }
