@@ -104,7 +104,7 @@ def test_a_log_of_a_newer_version_is_refused(url: str, queue: Any, tube: str) ->
         data = bytearray(node.read(1, 1, False).frames)
     assert frames_of(bytes(data), "n")
     data[8] += 1
-    with pytest.raises(DamagedJournal, match=r"frame version 2 is not known.*a newer server needs a newer penstock"):
+    with pytest.raises(DamagedJournal, match=r"frame version 3 is not known.*a newer server needs a newer penstock"):
         frames_of(bytes(data), "n")
 
 

@@ -278,6 +278,8 @@ class DamagedJournal(CommandError):
 class NewerJournal(DamagedJournal):
     """A newer Penstock has written this log; use that one. A repair of an older version would remove its rows."""
 
+    code: ClassVar[str] = "NEWERJOURNAL"
+
 
 class Exhausted(CommandError):
     """This process cannot open more files; raise its limit (`ulimit -n`), and try again."""

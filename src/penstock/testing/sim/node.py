@@ -714,10 +714,13 @@ class SimNode(Driver):
         members.epoch = identity(self.disk).node_epoch
         if _NODES_FILE in self.disk.names():
             roster = read_file(self.disk.read(_NODES_FILE).decode())
-            # Without a journal, engine time begins at the wall clock, which may have been set back.
-            now = min(self.engine.now, self.now()) if self.log is None else self.now()
             if self._uses_pipes:
                 now = self.engine.now
+            elif self.log is None:
+                # Engine time begins at the wall clock, which may have been set back.
+                now = min(self.engine.now, self.now())
+            else:
+                now = self.now()
             members.restore(roster.peers, now, roster.past)
         self._table_changes = members.changes
 
