@@ -182,8 +182,8 @@ def states_page() -> str:
         "The [journal](../explanation/journal.md) stores the numbers, which are the same in all versions of Penstock. "
         "The names in the\nsecond column are used in Python, in errors and in statistics. The last four columns show "
         "the names in the APIs of other\nqueues that Penstock offers. Disque has no name for a job that is gone, and "
-        "shows a buried job as active. If a job moves to\nanother tube, statistics count this as a change to one more "
-        "state: `S` in xqueue, and `elsewhere` in\n`tube.transitions()`.",
+        "shows a buried job as active. If a job moves to\nanother tube, statistics count this as a change to a "
+        "state that is not in the table: `S` in xqueue, and `elsewhere` in\n`tube.transitions()`.",
         states_table(),
         "## The events",
         "Each event has a number, which is the same in all versions of Penstock. `tube.events()` returns how often "
