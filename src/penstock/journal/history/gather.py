@@ -10,6 +10,7 @@ from mypy_extensions import i64
 
 from penstock.journal import frame as f
 from penstock.journal import layout
+from penstock.journal.history.facts import TUBE_EVENTS, SessionRow, TubeRow
 from penstock.wire.columns import VarColumn
 
 
@@ -17,6 +18,9 @@ class GatheredRows:
     """The fixed-length rows of jobs in one buffer. Bodies, keys and reasons, which vary in length, are in columns.
 
     Few jobs have headers. Only their rows are recorded, so that the others cost nothing.
+
+    Rows about tubes and sessions are in lists, because there are few of them. The tokens of sessions (SESSION_MADE) are
+    left out: a token is a secret with which a client takes over a session.
     """
 
     count: i64
@@ -28,6 +32,8 @@ class GatheredRows:
     reasons: VarColumn
     headers: list[bytes]  # Encoded headers, in the order of the rows.
     header_rows: list[int]  # The index of the row of each of them.
+    tubes: list[TubeRow]  # The lives of tubes, in the order of positions.
+    sessions: list[SessionRow]  # The names of clients, in the order of positions.
 
     def __init__(self) -> None:
         self.count = 0
@@ -39,6 +45,8 @@ class GatheredRows:
         self.reasons = VarColumn()
         self.headers = []
         self.header_rows = []
+        self.tubes = []
+        self.sessions = []
 
     def add(self, data: bytes, frames: list[f.Frame]) -> None:
         for found in frames:
@@ -48,8 +56,8 @@ class GatheredRows:
                 event = i64(data[at + layout.EVENT_AT])
                 if event < layout.TUBE_MADE:
                     self._add_row(data, at, found, position)
-                elif event <= layout.INTEGERS_RESERVED or event == layout.TUBE_NAMED:
-                    self.names[read_i64_le(data, at)] = dict(f.var_fields(data, at, found))[layout.TAG_NAME]
+                else:
+                    self._add_fact(data, at, found, position, event)
                 at += found.row_bytes
                 position += 1
 
@@ -66,6 +74,24 @@ class GatheredRows:
         self.keys.end_row()
         self.reasons.end_row()
         self.count += 1
+
+    def _add_fact(self, data: bytes, at: i64, found: f.Frame, position: i64, event: i64) -> None:
+        """Add a row that is about a tube or a session. Other rows are skipped."""
+        if event <= layout.INTEGERS_RESERVED or event == layout.TUBE_NAMED:
+            fields = dict(f.var_fields(data, at, found))
+            number = read_i64_le(data, at)
+            name = fields[layout.TAG_NAME]
+            # A reservation of integers names the tube, too, but is repeated often.
+            is_new = event != layout.INTEGERS_RESERVED or number not in self.names
+            self.names[number] = name
+            if is_new:
+                time = read_i64_le(data, at + layout.TIME_AT)
+                told = fields.get(layout.TAG_JSON)
+                self.tubes.append(TubeRow(position, time, number, name, TUBE_EVENTS[event], told))
+        elif event == layout.SESSION_NAMED:
+            fields = dict(f.var_fields(data, at, found))
+            name, user = fields[layout.TAG_NAME], fields[layout.TAG_USER]
+            self.sessions.append(SessionRow(position, read_i64_le(data, at), name, user))
 
     def _add_vars(self, data: bytes, at: i64, length: i64) -> None:
         end = at + length

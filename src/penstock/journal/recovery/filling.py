@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Final
 
-from penstock.core import policy as p
 from penstock.core import restore
 from penstock.core import states as s
 from penstock.core.copy_commands import let_in
@@ -14,10 +12,10 @@ from penstock.core.engine import Engine
 from penstock.core.errors import DamagedJournal
 from penstock.core.job import Job
 from penstock.core.limits import UNSET
-from penstock.core.policy import TubePolicy
 from penstock.core.tube import Tube
 from penstock.journal.log import Log
 from penstock.journal.recovery.replay import Replay, ReplayedTube
+from penstock.journal.tube_fields import policy_of
 
 # Replayed changes are committed after this many bytes, so that a frame has a bounded size.
 _COMMIT_BYTES: Final = 16 * 1024 * 1024
@@ -56,12 +54,7 @@ def _fill_tube(
     engine: Engine, so_far: ReplayedTube, jobs: list[Job], replay: Replay, report: Callable[[], None]
 ) -> Tube:
     told = so_far.fields
-    fields = told["policy"]
-    # Fields that an older version did not write are as in the preset of the tube's type.
-    preset = p.PRESETS.get(fields["type"])
-    unsaid = {} if preset is None else asdict(preset)
-    policy = TubePolicy(**{**unsaid, **fields, "key_stats": tuple(fields["key_stats"])})
-    tube = restore.restore_tube(engine, so_far.number, so_far.name, policy, told["created"])
+    tube = restore.restore_tube(engine, so_far.number, so_far.name, policy_of(told["policy"]), told["created"])
     tube.paused_in, tube.paused_out = told["paused_in"], told["paused_out"]
     tube.counts_before = so_far.counts
     for key, stats in tube.key_stats.items():

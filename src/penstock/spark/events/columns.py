@@ -36,14 +36,20 @@ def batches(range: EventsRange, options: EventsOptions) -> Iterator[pa.RecordBat
     needed = {"position", *options.columns, *(["tube"] if options.tubes else [])}
     if not options.bodies:
         needed.discard("body")
-    for gathered, names in _read_rows(range):
+    for gathered, names in read_rows(range):
+        if not gathered.count:
+            continue
         batch = _filter_tubes(_slice_to_range(batch_of(gathered, names, needed), range), options.tubes)
         if batch.num_rows:
             yield spark_batch(batch, range.node, schema)
 
 
-def _read_rows(range: EventsRange) -> Iterator[tuple[GatheredRows, dict[int, bytes]]]:
-    """Yield the rows of a range in large groups. Each group has a dict of the names of its tubes by tube number."""
+def read_rows(range: EventsRange) -> Iterator[tuple[GatheredRows, dict[int, bytes]]]:
+    """Yield the rows of a range in large groups. Each group has a dict of the names of its tubes by tube number.
+
+    Nodes send whole frames, so the first and the last group may have rows outside of the range. A group may have rows
+    about tubes or sessions, but no row about a job.
+    """
     with Node(range.url) as node:
         position = range.start
         names: dict[int, bytes] = {}
@@ -60,7 +66,7 @@ def _read_rows(range: EventsRange) -> Iterator[tuple[GatheredRows, dict[int, byt
             size += len(piece.frames)
             position = piece.next
             if gathered.count >= _BATCH_ROWS or size >= _BATCH_BYTES or position >= range.end:
-                if gathered.count:
+                if gathered.count or gathered.tubes or gathered.sessions:
                     yield gathered, names
                 gathered, size = GatheredRows(), 0
 
