@@ -10,6 +10,7 @@ from penstock.cluster import messages as m
 from penstock.cluster.messages import Credentials, TunnelMessage
 from penstock.core import states as s
 from penstock.node.tunnels import WINDOW_BYTES
+from penstock.wire.iproto import IprotoReply
 
 from .fake_node import FakeClient, resp
 from .linked_nodes import LinkedNode, LinkedNodes
@@ -208,6 +209,47 @@ def test_a_client_that_sends_no_more_stops_its_wait_on_the_other_node(nodes: Lin
     assert client.is_shut, "the connection is closed after the reply, not before"
 
 
+@pytest.mark.parametrize("protocol", [m.RESP_3, m.IPROTO], ids=["RESP", "IPROTO"])
+def test_a_take_does_not_wait_if_it_arrives_together_with_the_end_of_the_input(
+    nodes: LinkedNodes, protocol: int
+) -> None:
+    client = nodes[0].connect(protocol)
+    send_take(client)
+    nodes[0].settle()
+    nodes[0].turn.end_input(client)
+    nodes.settle()
+    assert (client.replies() if protocol == m.RESP_3 else list(client.results().values())) == [[]]
+    assert client.is_shut and not client.is_waiting
+
+
+@pytest.mark.parametrize("protocol", [m.RESP_3, m.IPROTO], ids=["RESP", "IPROTO"])
+def test_a_take_does_not_wait_if_it_leaves_its_node_after_the_end_of_the_input(
+    nodes: LinkedNodes, protocol: int
+) -> None:
+    client = nodes[0].connect(protocol)
+    nodes[0].links.crowded = True
+    send_take(client)
+    nodes.settle()
+    nodes[0].turn.end_input(client)
+    nodes.settle()
+    assert client.is_waiting
+    nodes[0].links.crowded = False
+    nodes[0].forwarding.send_waiting(nodes[1].id)
+    nodes.settle()
+    assert (client.replies() if protocol == m.RESP_3 else list(client.results().values())) == [[]]
+    assert client.is_shut and not client.is_waiting
+
+
+def test_a_command_that_follows_ended_waits_can_wait_again(nodes: LinkedNodes) -> None:
+    client = waiting(nodes, m.RESP_3)
+    nodes[0].turn.end_waits(client)
+    nodes.settle()
+    assert client.replies() == [[]]
+    assert ask(nodes, client, "take", "t", "TIMEOUT", "60s") is None
+    assert ask(nodes, nodes[1].main, "put", "t", "a")
+    assert len(client.replies()) == 1
+
+
 def test_a_forwarded_wait_times_out_on_its_home(nodes: LinkedNodes) -> None:
     client = waiting(nodes, m.RESP_3)
     nodes.pass_ms(60_000)
@@ -224,13 +266,17 @@ def test_the_wait_of_a_client_that_leaves_ends_on_the_other_node(nodes: LinkedNo
 def waiting(nodes: LinkedNodes, protocol: int) -> FakeClient:
     """Return a client of the first node that waits for a job of the second."""
     client = nodes[0].connect(protocol)
-    if protocol == m.IPROTO:
-        client.call("queue.tube.t:take", 60, sync=1)
-    else:
-        client.feed("take", "t", "TIMEOUT", "60s")
+    send_take(client)
     nodes.settle()
     assert client.is_waiting and client.sent == [] and len(nodes[1].guests) == 1
     return client
+
+
+def send_take(client: FakeClient) -> None:
+    if isinstance(client.reply, IprotoReply):
+        client.call("queue.tube.t:take", 60, sync=1)
+    else:
+        client.feed("take", "t", "TIMEOUT", "60s")
 
 
 def test_a_delivery_whose_tunnel_ends_before_the_reply_was_sent_is_undone(nodes: LinkedNodes) -> None:

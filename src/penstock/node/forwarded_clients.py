@@ -81,8 +81,10 @@ class ForwardedClient(Client):
             self._out.confirmed(message.argument)
             self._update_flow_control()
         elif message.argument & m.STOP_WAITING:
-            self._guests.turn.end_waits(self)
+            # The commands that arrived before this message may not have run yet. They must not wait, either.
+            self._guests.turn.stopped_sending(self)
         elif not self.is_closed:
+            self.sends_no_more = False
             if message.argument & m.COMMAND_ENDS:
                 self._has_command = True
             self._guests.turn.received(self, message.data)

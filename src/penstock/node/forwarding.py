@@ -50,6 +50,7 @@ class Tunnel:
         self._writer = TunnelWriter(forwarding.links, node, number, False)
         self.inflow = Inflow(self._writer.write_read)
         self._out = Outflow(self._writer.write_command, self._writer.has_to_wait)
+        self._hurries = False  # The other end is asked again to end waits when all waiting bytes are sent.
 
     def send(self, command: bytes) -> None:
         """Send a complete command."""
@@ -63,7 +64,7 @@ class Tunnel:
         """Handle a message from the other end of the tunnel."""
         if message.kind == m.TUNNELREAD:
             self._out.confirmed(message.argument)
-            self.after_read()
+            self._flowed()
         elif message.kind == m.FORWARDED:
             self.answered(message.data, bool(message.argument))
             if self.client.is_unread:
@@ -73,6 +74,11 @@ class Tunnel:
     def flow(self) -> None:
         """Send more of the waiting bytes, because the link has room again."""
         self._out.flow()
+        self._flowed()
+
+    def _flowed(self) -> None:
+        if self._hurries and not self._out.waiting():
+            self.send_hurry()
         self.after_read()
 
     def after_read(self) -> None:
@@ -90,7 +96,11 @@ class Tunnel:
         raise NotImplementedError
 
     def send_hurry(self) -> None:
-        """Ask the other end to end the waits of the commands in progress, as if they had timed out."""
+        """Ask the other end to end the waits of the commands in progress, as if they had timed out.
+
+        This message overtakes the bytes that wait for the window or the link. It is repeated behind them.
+        """
+        self._hurries = self._out.waiting() > 0
         self._writer.write(m.FORWARD, m.STOP_WAITING, b"")
 
     def send_end(self) -> None:

@@ -525,6 +525,7 @@ class SimNode(Driver):
             schedule.at(at, lambda: self._on_timer(life, at))
 
     def _plan_turn(self) -> None:
+        assert self.up
         if not self._turn_planned and not self.paused:
             self._turn_planned = True
             life = self.life
@@ -699,12 +700,17 @@ class SimNode(Driver):
         self.turn.plan()
 
     def set_leaving(self, leaving: bool) -> None:
-        """Run CLUSTER LEAVING: begin or stop handing over all jobs to other nodes."""
-        self.leaving = self.context.leaving = leaving
+        """Run CLUSTER LEAVING: begin or stop handing over all jobs to other nodes.
+
+        A node that is down or loads its journal only stores the setting, which it reads when it is opened.
+        """
+        self.leaving = leaving
         self.left_at = self.world.schedule.now if leaving else NEVER
         replace(identity(self.disk), leaving=leaving).write(self.disk)
-        self.cluster.set_leaving(leaving, self.now())
-        self.turn.plan()
+        if self.up:
+            self.context.leaving = leaving
+            self.cluster.set_leaving(leaving, self.now())
+            self.turn.plan()
 
     def _join(self) -> None:
         members = self.cluster.members

@@ -39,6 +39,9 @@ _BIG_BODY = 300_000
 # In a cluster without faults, a wait of a client that sends no more ends within this time.
 _STOPS_AFTER = 300 * MS
 
+# The error of a home that accepts no more forwarded clients.
+_TOO_MANY = b"max number of clients reached"
+
 # The reply in which IPROTO says that a call was refused.
 _DATA, _ERROR = 0x30, 0x31
 
@@ -298,8 +301,13 @@ class TubeClient(Client):
 
     @staticmethod
     def is_unreachable(answer: object | None) -> bool:
-        """Return whether a command was refused because the home of its tube cannot be reached."""
-        return isinstance(answer, ErrorReply) and (answer.line.startswith(b"NOHOME") or b" lives on " in answer.line)
+        """Return whether a command did not run because the home of its tube cannot be reached, or has too many clients.
+
+        The session then still holds its jobs.
+        """
+        if not isinstance(answer, ErrorReply):
+            return False
+        return answer.line.startswith(b"NOHOME") or b" lives on " in answer.line or _TOO_MANY in answer.line
 
     @staticmethod
     def is_missing(answer: ErrorReply) -> bool:
