@@ -29,7 +29,7 @@ from penstock.node.caller import WRITE, Caller
 from penstock.node.context import CommandContext
 from penstock.node.dispatch import Command, CommandFamily, Dispatcher
 from penstock.node.remote import RemoteCommands
-from penstock.node.routing import NeedsAnswer
+from penstock.node.routing import NeedsAnswer, NeedsDecision
 from penstock.testing.disk import MemoryDisk
 from penstock.testing.invariants import check
 
@@ -73,6 +73,8 @@ class Questions(RemoteCommands):
         self._context = context
 
     def ask(self, caller: Caller, question: NeedsAnswer, tag: object, now: int) -> Waiting:
+        if isinstance(question, NeedsDecision):
+            raise question.where
         return self._context.ask_others(caller, question, tag, now)
 
 

@@ -34,6 +34,7 @@ from penstock.node.inbox import Inbox, RespInbox
 from penstock.node.turn import SOON, Driver, Turn
 from penstock.server.commands.command_table import commands_of
 from penstock.server.commands.native_table import native_rows
+from penstock.server.commands.pipeline_table import pipeline_rows
 from penstock.testing.clock import FakeClock
 from penstock.testing.disk import MemoryDisk
 from penstock.wire.iproto import IprotoParser, IprotoReply, Request
@@ -169,7 +170,9 @@ class FakeNode:
         self.native, self.tubes = DeliveryCommands(self.context), TubeCommands(self.context)
         self.jobs = JobCommands(self.native)
         commands = [Command(name, -1, "w", WRITE, "", "", getattr(disque, name)) for name in DISQUE]
-        self.dispatcher = Dispatcher([*commands, *commands_of(native_rows(cast("Server", self)))], lambda: self.ns)
+        server = cast("Server", self)
+        rows = [*native_rows(server), *pipeline_rows(server)]
+        self.dispatcher = Dispatcher([*commands, *commands_of(rows)], lambda: self.ns)
         self.calls = CallDispatcher(
             self.dispatcher,
             {b"queue": QueueFunctions(self.context)},

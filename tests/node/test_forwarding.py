@@ -559,3 +559,131 @@ def test_a_forwarded_command_is_not_forwarded_again(nodes: LinkedNodes) -> None:
     nodes.settle()
     (refusal,) = client.replies()
     assert refusal.startswith("NOHOME tube 't' has moved to node 1111") and refusal.endswith("; try again")
+
+
+# ---- Elections and questions -----------------------------------------------------------------------------------------
+
+
+def three_nodes() -> LinkedNodes:
+    """Return three nodes that have exchanged the lists of their tubes."""
+    nodes = LinkedNodes(3)
+    nodes.pass_ms(100)
+    return nodes
+
+
+@pytest.mark.parametrize("protocol", [m.RESP_3, m.IPROTO], ids=["RESP", "IPROTO"])
+def test_a_command_waits_while_another_node_is_creating_its_tube(protocol: int) -> None:
+    nodes = three_nodes()
+    clients = [nodes[0].connect(), nodes[1].connect(), nodes[2].connect(protocol)]
+    clients[1].feed("tube", "create", "x", "type", "fifottl")
+    nodes[1].settle()
+    # The CLAIM of the second node reaches only the third one, which grants it.
+    claims = [each for each in nodes[1].links.waiting if each[0] == nodes[2].id]
+    nodes[1].links.waiting = [each for each in nodes[1].links.waiting if each[0] != nodes[2].id]
+    nodes[2].turn.receive(nodes[1].id, "10.0.0.2", [message for _, message in claims])
+    nodes[2].settle()
+    if protocol == m.IPROTO:
+        clients[2].call("queue.create_tube", "x", "fifottl", {"if_not_exists": True}, sync=1)
+    else:
+        clients[2].feed("tube", "create", "x", "type", "fifottl")
+    nodes[2].settle()
+    # The first node wants to create the tube, too. It wins the election, because its id is the least.
+    clients[0].feed("tube", "create", "x", "type", "fifottl")
+    nodes[0].settle()
+    for _ in range(10):
+        nodes.settle()
+        nodes.pass_ms(100)
+    assert [b"x" in node.engine.tubes for node in nodes.nodes] == [True, False, False]
+    replies = [client.replies() for client in (clients if protocol == m.RESP_3 else clients[:2])]
+    assert [[reply[b"name"] for reply in each] for each in replies] == [[b"x"]] * len(replies)
+    if protocol == m.IPROTO:
+        assert clients[2].results()[1][0]["name"] == "x"
+
+
+def test_a_command_does_not_wait_forever_for_a_node_that_is_creating_its_tube() -> None:
+    nodes = three_nodes()
+    nodes[2].cluster.homes.promise(b"x", nodes[1].id, 1, nodes.clock.ms)
+    client = nodes[2].connect()
+    assert ask(nodes, client, "put", "x", "a") is None and client.is_waiting
+    # A client that sends no more still gets the result.
+    nodes[2].turn.stopped_sending(client)
+    assert client.is_waiting
+    nodes.pass_ms(nodes[2].members.timeout_ms)
+    (refusal,) = client.replies()
+    assert refusal.startswith("NOHOME tube 'x' may soon be created on node 2222"), refusal
+    # The other node has withdrawn.
+    nodes[2].cluster.homes.take_back(b"x", nodes[1].id, 1, nodes.clock.ms)
+    assert ask(nodes, client, "put", "x", "a").startswith(b"D-33333333-")
+
+
+def test_the_wait_of_a_client_that_leaves_is_dropped() -> None:
+    nodes = three_nodes()
+    nodes[2].cluster.homes.promise(b"x", nodes[1].id, 1, nodes.clock.ms)
+    client = nodes[2].connect()
+    assert ask(nodes, client, "put", "x", "a") is None
+    client.leave()
+    nodes.settle()
+    assert nodes[2].cluster.elections.waiting() == 0
+
+
+_ABOUT_STAGES = [("publish", "s"), ("publishonce", "mark", "s"), ("discard", "s")]
+_ABOUT_CONSUMERS = [
+    *(("claim", "renew", "c"), ("claim", "release", "c"), ("claim", "ack", "c", 1), ("claim", "read", "c", 1)),
+    ("claim", "info", "c"),
+]
+
+
+@pytest.mark.parametrize("words", [*_ABOUT_STAGES, *_ABOUT_CONSUMERS], ids=lambda words: " ".join(map(str, words[:2])))
+def test_a_stage_or_a_consumer_is_not_missing_while_a_node_has_not_answered(
+    nodes: LinkedNodes, words: tuple[str, ...]
+) -> None:
+    there = nodes[1].main
+    assert ask(nodes, there, "stage", "s", "t", "JOB", "a") == 1
+    assert ask(nodes, there, "put", "t", "b")
+    assert len(ask(nodes, there, "claim", "take", "t", "c", 1, "LEASE", "600s")) == 1
+    client = nodes[0].connect()
+    nodes.cut.add((nodes[1].id, nodes[0].id))
+    assert ask(nodes, client, *words) is None
+    for _ in range(2 if "mark" in words else 1):
+        nodes.pass_ms(1_001)
+    (refusal,) = client.replies()
+    what = "stage 'mark'" if "mark" in words else "stage 's'" if "s" in words else "consumer 'c'"
+    assert refusal.startswith(f"NOHOME {what} may be on node 2222"), refusal
+    assert refusal.endswith(", which has not answered; try again")
+    # When it answers, the command is forwarded.
+    nodes.cut.clear()
+    answer = ask(nodes, client, *words)
+    assert answer == 1 if words[:2] != ("claim", "read") and words[:2] != ("claim", "info") else len(answer) > 0
+
+
+def test_a_stage_that_no_node_has_is_refused_as_unknown(nodes: LinkedNodes) -> None:
+    assert ask(nodes, nodes[0].connect(), "publish", "s").startswith("NOSTAGE there is no stage 's'")
+
+
+def test_a_new_consumer_and_a_new_stage_can_start_while_a_node_is_failed() -> None:
+    nodes = LinkedNodes(3)
+    make_tube(nodes, 1, "t")
+    client = nodes[0].connect()
+    lost = nodes[2]
+    nodes.lose_links(0, 2)
+    nodes.lose_links(1, 2)
+    for node in nodes.nodes[:2]:
+        node.members.peers[lost.id].flags |= m.NODE_FAILED
+    assert ask(nodes, client, "claim", "info", "new")[b"newest"] == 0
+    assert ask(nodes, client, "stage", "s", "t", "JOB", "a") == 1
+    assert ask(nodes, client, "publish", "s") == 1
+    refusal = ask(nodes, client, "publish", "other")
+    assert refusal.startswith("NOHOME stage 'other' may be on node 3333")
+    assert refusal.endswith(
+        f"; wait until it is back, or remove it for good: penstock cluster forget {lost.id.decode()}"
+    )
+
+
+def test_a_question_is_answered_although_the_client_sends_no_more(nodes: LinkedNodes) -> None:
+    assert ask(nodes, nodes[1].main, "stage", "s", "t", "JOB", "a") == 1
+    client = nodes[0].connect()
+    client.feed("publish", "s")
+    nodes[0].settle()
+    nodes[0].turn.end_input(client)
+    nodes.settle()
+    assert client.replies() == [1] and client.is_shut

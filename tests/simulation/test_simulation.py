@@ -260,6 +260,42 @@ FOUND_WITH_TUBES_AND_OPTIONS: dict[str, tuple[int, str]] = {
         "tubes=0,2,3 grace_ms=0,500,5000 iproto_grace_ms=500 iproto_share=0.5 hold_share=0.6 cut_share=0.2 "
         "features=",
     ),
+    "a forwarded take arrived together with the end of its client's input, and waited": (
+        866,
+        "nodes=3 node_timeout_ms=2000 journal=always sync_us=1000 turn_us=20 drift_ppm=0 delay_us=2000 loss=0.0 "
+        "duplication=0.0 encoded=0 producers=1 consumers=3 queues=1 jobs=30 replicate=3 retry_s=1 ttl_s=86400 "
+        "delay_s=0 body_bytes=0,1,100 async_share=0.0 nack_share=0.3 drop_share=0.3 elsewhere_share=0.0 "
+        "fast_share=0.0 working_share=0.0 chaos_ms=5850 nemeses= faults_every_ms=1000 tubes=0,1,2,5 grace_ms=0 "
+        "iproto_grace_ms=500 iproto_share=0.5 hold_share=0.2 cut_share=0.05 "
+        "features=claims,crowded,late_tubes,half_close,big_bodies,few_guests,once",
+    ),
+    "a client took an ack for refused that its home had not run, because it had too many clients": (
+        1_462,
+        "nodes=3 node_timeout_ms=3000 journal=everysec sync_us=8000 turn_us=100 drift_ppm=50000 delay_us=20000 "
+        "loss=0.0 duplication=0.0 encoded=0 producers=2 consumers=5 queues=1 jobs=60 replicate=3 retry_s=1 "
+        "ttl_s=86400 delay_s=0 body_bytes=0,4000 async_share=0.0 nack_share=0.1 drop_share=0.1 "
+        "elsewhere_share=0.0 fast_share=0.0 working_share=0.0 chaos_ms=7090 nemeses=pause,wipe "
+        "faults_every_ms=1000 tubes=0,1,5 grace_ms=0,500 iproto_grace_ms=2000 iproto_share=0.3 hold_share=0.2 "
+        "cut_share=0.05 features=stages,pipelines,big_bodies,few_guests",
+    ),
+    "an operator's command reached a node that was loading its journal": (
+        1_769,
+        "nodes=3 node_timeout_ms=1000 journal=always sync_us=200 turn_us=100 drift_ppm=0 delay_us=1000 loss=0.001 "
+        "duplication=0.0 encoded=0 producers=3 consumers=1 queues=1 jobs=40 replicate=3 retry_s=1 ttl_s=86400 "
+        "delay_s=0 body_bytes=0,1,4000 async_share=0.0 nack_share=0.3 drop_share=0.1 elsewhere_share=0.0 "
+        "fast_share=0.0 working_share=0.0 chaos_ms=9387 nemeses=swizzle,clock_jump,full_disk,leave,rehome "
+        "faults_every_ms=300 tubes=1,2,5 grace_ms=2000 iproto_grace_ms=2000 iproto_share=1.0 hold_share=0.2 "
+        "cut_share=0.2 features=claims,half_close,loading",
+    ),
+    "a client took a release for refused that its home had not run, because it had too many clients": (
+        2_171,
+        "nodes=5 node_timeout_ms=2000 journal=always sync_us=200 turn_us=20 drift_ppm=50000 delay_us=5000 "
+        "loss=0.0 duplication=0.0 encoded=1 producers=1 consumers=1 queues=1 jobs=60 replicate=3 retry_s=1 "
+        "ttl_s=86400 delay_s=0 body_bytes=0 async_share=0.0 nack_share=0.1 drop_share=0.3 elsewhere_share=0.0 "
+        "fast_share=0.0 working_share=0.0 chaos_ms=2278 nemeses=pause,slow_disk,failing_disk,memory "
+        "faults_every_ms=1000 tubes=1,5 grace_ms=0 iproto_grace_ms=2000 iproto_share=0.3 hold_share=0.2 "
+        "cut_share=0.2 features=pipelines,big_bodies,few_guests",
+    ),
 }
 
 

@@ -7,6 +7,7 @@ Protocol:
    removes this record only if the claimant withdraws, with UNCLAIM or with a list of homes that does not contain the
    tube. The grant therefore survives restarts of both nodes, and no timer can end it on one node only.
 3. If two nodes send CLAIM for a tube at the same time, the one with the lesser id wins.
+   Other nodes let commands about the tube wait until the claimant has created it or has withdrawn.
 4. The claimant creates the tube when all peers that are not failed have granted the election, and these peers and the
    claimant are more than half of all members. Nodes may disagree about which nodes are failed, but two
    majorities have a node in common.
@@ -78,6 +79,8 @@ class HomeElections:
 
     def __init__(self, place: ClusterState, homes: Homes) -> None:
         self.by_tube: dict[bytes, HomeElection] = {}  # Elections of this node by tube.
+        # Commands that wait until another node, which was granted the creation of a tube, creates it or withdraws.
+        self._undecided: dict[bytes, dict[int, ElectionWait]] = {}
         self._number: i64 = 0  # The number of the last election.
         self._place = place
         self._homes = homes
@@ -105,6 +108,30 @@ class HomeElections:
         self._grant_if_agreed(claim, now)
         return wait
 
+    def wait_for_decision(self, connection: Connection, name: bytes, tag: object, now: i64) -> ElectionWait:
+        """Wait until the node that was granted the creation of a tube has created it or has withdrawn.
+
+        If the command were forwarded to this node immediately, this node could lose its election in the meantime.
+        """
+        engine = self._place.engine
+        wait = ElectionWait(engine.new_number(), connection, name, tag)
+        wait.refusal = self._not_yet(name, self._homes.home_of(name))
+        begin_wait(engine, wait, self._place.members.timeout_ms, now)
+        self._undecided.setdefault(name, {})[wait.number] = wait
+        return wait
+
+    def end_decided(self) -> None:
+        """Run the commands again that waited for the decision of another node, if it has decided."""
+        for name in [name for name in self._undecided if not self._homes.is_promised(name)]:
+            for wait in list(self._undecided.pop(name).values()):
+                wait.refusal = None
+                end_wait(self._place.engine, wait, w.SERVED)
+
+    def waiting(self) -> int:
+        """Return how many commands wait for elections of this node and of others."""
+        mine = sum([len(claim.waits) for claim in self.by_tube.values()])
+        return mine + sum([len(waits) for waits in self._undecided.values()])
+
     def start(self, name: bytes, now: i64) -> HomeElection:
         """Return the election for a tube; start it if there is none."""
         claim = self.by_tube.get(name)
@@ -119,6 +146,9 @@ class HomeElections:
 
     def wait_ended(self, wait: ElectionWait) -> None:
         """Remove the wait of a command. If no other command waits for the election, withdraw from it."""
+        undecided = self._undecided.get(wait.tube)
+        if undecided is not None and undecided.pop(wait.number, None) is not None and not undecided:
+            del self._undecided[wait.tube]
         claim = self.by_tube.get(wait.tube)
         if claim is not None and claim.waits.pop(wait.number, None) is not None:
             if not claim.waits and not claim.granted:
@@ -266,9 +296,7 @@ class HomeElections:
     def _why_not(self, claim: HomeElection) -> CommandError:
         missing = self._missing(claim)
         if claim.rival and claim.rival not in missing:
-            return NoHome(
-                f"tube {quoted_name(claim.tube)} may soon be created on {self._shown(claim.rival)}; try again"
-            )
+            return self._not_yet(claim.tube, claim.rival)
         if self._is_agreed(claim):
             return NoHome(f"tube {quoted_name(claim.tube)} could not be created; try again")
         if not missing:
@@ -276,6 +304,9 @@ class HomeElections:
             return NoHome(f"{text}; wait until they are back, or remove lost ones: penstock cluster forget")
         text = f"tube {quoted_name(claim.tube)} cannot be created while {self._shown(missing[0])} cannot be reached"
         return NoHome(f"{text}; wait until it is back, or remove it: penstock cluster forget {missing[0].decode()}")
+
+    def _not_yet(self, tube: bytes, node: bytes) -> CommandError:
+        return NoHome(f"tube {quoted_name(tube)} may soon be created on {self._shown(node)}; try again")
 
     def _shown(self, node: bytes) -> str:
         return self._place.describe(node)

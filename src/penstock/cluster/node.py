@@ -162,7 +162,7 @@ class Cluster(ReplicationHooks):
         self.members.advance(now)
         if self.members.changes != self._changes:
             self._changes = self.members.changes
-            self.homes.tidy(now)
+            self._tidy_homes(now)
         deadlines = self.state.deadlines
         if self.members.leaving and self._leaving.deadline_pos == NOWHERE:
             self._leaving.start(now)
@@ -195,7 +195,7 @@ class Cluster(ReplicationHooks):
         self.replications.reset(now)
         self.members.reset(myself)
         self.elections.reset()
-        self.homes.tidy(now)
+        self._tidy_homes(now)
         self.state.rename(myself)
         self.handovers.reset(now)
         self.acks.evict(len(self.acks.by_id), now)
@@ -273,6 +273,12 @@ class Cluster(ReplicationHooks):
                 self.elections.receive_claimed(sender, message, now)
             else:
                 self.homes.take_back(message.tube, sender, message.number, now)
+        self.elections.end_decided()
+
+    def _tidy_homes(self, now: i64) -> None:
+        """Drop the homes on nodes that were removed from the table, and continue the commands that waited for them."""
+        self.homes.tidy(now)
+        self.elections.end_decided()
 
     def _tell_homes(self, node: bytes, now: i64) -> None:
         """Send a node the list of tubes that live on this node, and CLAIM for the elections of this node."""

@@ -53,7 +53,8 @@ class QuestionWait(PeerWait):
     question: i64  # The number of the question.
     about: i64  # The subject of the question.
     asked: list[bytes]  # Nodes that have not answered.
-    answers: i64  # How many nodes have answered.
+    answered: list[bytes]  # Other nodes that have answered.
+    answers: i64  # How many nodes have answered, including this one.
     figures: list[int]  # Sums of the figures in the answers.
     jobs: list[JobImage]
     where: bytes  # The node that has the consumer or stage that was searched for; empty if none has it.
@@ -63,6 +64,7 @@ class QuestionWait(PeerWait):
         self.question = question.number
         self.about = question.about
         self.asked = asked
+        self.answered = []
         self.answers = 0
         self.figures = []
         self.jobs = []
@@ -151,6 +153,7 @@ class Questions:
         if wait is None or sender not in wait.asked:
             return
         wait.asked.remove(sender)
+        wait.answered.append(sender)
         wait.add_answer(answer)
         if wait.about in (CONSUMER, STAGE) and wait.figures[0]:
             wait.where = sender

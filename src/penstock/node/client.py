@@ -52,7 +52,7 @@ class Client(Caller):
         self.is_dirty = False  # It has replies to be sent.
         self.is_unread = False  # It does not read its replies.
         self.is_held = False  # Reading is paused.
-        # It has closed its sending side, or has disconnected while reading was paused, or its node has sent STOP_WAITING.
+        # It has closed its sending side, or has disconnected while reading was paused, or its node sent STOP_WAITING.
         self.sends_no_more = False
         self.has_eof = False  # It has closed its sending side, so the connection is closed after the last reply.
         self.is_unfinished = False  # It has sent a part of a command.

@@ -10,10 +10,11 @@ from typing import Any, Final
 
 from mypy_extensions import i64
 
+from penstock.cluster.messages import NODE_FAILED, STAGE
 from penstock.cluster.node import Cluster
 from penstock.cluster.questions import QuestionWait
 from penstock.core.engine import Engine, quoted_name
-from penstock.core.errors import CommandError, CrossHome, Exhausted
+from penstock.core.errors import CommandError, CrossHome, Exhausted, NoHome
 from penstock.core.ids import HEX_ID_BYTES, LONG_ID_BYTES, NOT_AN_ID, IdForms, is_long
 from penstock.core.job import Draft, Job
 from penstock.core.limits import REASON_BYTES_MAX, UNSET
@@ -24,7 +25,7 @@ from penstock.core.waits import Waiting
 from penstock.node.caller import Caller, SlicedCommand, check_tube
 from penstock.node.ignored_options import IgnoredOptions
 from penstock.node.remote import NO_REMOTE_COMMANDS, RemoteCommands
-from penstock.node.routing import Elsewhere, NeedsAnswer, NeedsHome, NeedsLookup, OnSeveralNodes
+from penstock.node.routing import Elsewhere, NeedsAnswer, NeedsDecision, NeedsHome, NeedsLookup, OnSeveralNodes
 from penstock.wire.bodies import to_plain
 from penstock.wire.errors import Refused
 from penstock.wire.reply import Reply
@@ -34,6 +35,11 @@ ANSWER_BYTES_MAX: Final = 16 * 1024 * 1024
 
 # Other nodes have this long to answer a question, ms.
 _ANSWER_MS: Final = 1_000
+
+# Which of the other nodes must answer before a stage or a consumer counts as missing.
+NO_NODE: Final = 0
+NODES_UP: Final = 1  # All that are not failed.
+ALL_NODES: Final = 2
 
 # All recorded questions are dropped when there are more than this many. Those of disconnected clients would stay.
 _SOUGHT_MAX: Final = 4_096
@@ -145,7 +151,8 @@ class CommandContext:
                 text = f"tubes {quoted_name(names[0])} and {quoted_name(names[at])} are not on one node"
                 raise CrossHome(text + "; name only tubes of one node in a command")
         if homes[0]:
-            raise Elsewhere(homes[0], f"tube {quoted_name(names[0])}", self.cluster.homes.is_promised(names[0]))
+            promised = names[0] if self.cluster.homes.is_promised(names[0]) else b""
+            raise Elsewhere(homes[0], f"tube {quoted_name(names[0])}", promised)
 
     def _home_of(self, name: bytes) -> bytes:
         """Return the id of the other node that has a tube, or b"" if the tube is here or does not exist."""
@@ -218,10 +225,11 @@ class CommandContext:
         if nodes:
             raise OnSeveralNodes({node: list(args) for node in [self.node, *nodes]})
 
-    def find_node_with(self, caller: Caller, about: i64, names: list[bytes]) -> bytes:
+    def find_node_with(self, caller: Caller, about: i64, names: list[bytes], must_answer: i64 = NO_NODE) -> bytes:
         """Return the other node that has a stage or a consumer with one of these names, or b"" if there is none.
 
-        Raise NeedsLookup if the other nodes have not been asked yet. `about` is STAGE or CONSUMER.
+        Raise NeedsLookup if the other nodes have not been asked yet. `about` is STAGE or CONSUMER. Raise NoHome if no
+        node has it, and one of the nodes that `must_answer` has not answered: NO_NODE, NODES_UP or ALL_NODES.
         """
         if self.cluster is None or self.cluster.members.size() == 1:
             return b""
@@ -233,13 +241,31 @@ class CommandContext:
                 raise NeedsLookup(int(about), name)
             if wait.where:
                 return wait.where
+        for name in names:
+            self._check_answers(about, name, asked[name], must_answer)
         return b""
+
+    def _check_answers(self, about: i64, name: bytes, wait: QuestionWait, must_answer: i64) -> None:
+        assert self.cluster is not None
+        for peer in self.cluster.members.peers.values():
+            is_failed = bool(peer.flags & NODE_FAILED)
+            if must_answer == NO_NODE or (is_failed and must_answer == NODES_UP):
+                continue
+            if peer.is_member() and peer.id not in wait.answered:
+                what = f"{'stage' if about == STAGE else 'consumer'} {quoted_name(name)}"
+                where = f"{what} may be on {self.cluster.state.describe(peer.id)}"
+                if not is_failed:
+                    raise NoHome(f"{where}, which has not answered; try again")
+                back = "wait until it is back, or remove it for good: penstock cluster forget"
+                raise NoHome(f"{where}, which cannot be reached; {back} {peer.id.decode()}")
 
     def ask_others(self, caller: Caller, what: NeedsAnswer, tag: object, now: int) -> Waiting:
         """Ask the other nodes the question on which a command depends. Return the wait that ends with their answers."""
         assert self.cluster is not None
         if isinstance(what, NeedsHome):
             return self.cluster.elections.start_and_wait(caller.connection, what.tube, tag, now)
+        if isinstance(what, NeedsDecision):
+            return self.cluster.elections.wait_for_decision(caller.connection, what.where.promised, tag, now)
         assert isinstance(what, NeedsLookup)
         wait = self.cluster.ask(caller.connection, what.about, what.name, 0, _ANSWER_MS, tag, now)
         if len(self._questions) > _SOUGHT_MAX:

@@ -28,7 +28,7 @@ from penstock.node.caller import (
     whole_server_refusal,
 )
 from penstock.node.remote import NO_REMOTE_COMMANDS, RemoteCommands
-from penstock.node.routing import Elsewhere, NeedsAnswer, OnSeveralNodes
+from penstock.node.routing import Elsewhere, NeedsAnswer, NeedsDecision, OnSeveralNodes
 from penstock.wire.errors import Refused
 from penstock.wire.resp import HTTP_REQUEST, OVERSIZED
 
@@ -268,6 +268,8 @@ class Dispatcher:
                 self._failed(caller, error)
                 return
             try:
+                if isinstance(error, Elsewhere) and error.promised:
+                    error = NeedsDecision(error)
                 if isinstance(error, NeedsAnswer):
                     wait = self.remote.ask(caller, error, caller, now)
                     caller.wait_for(wait, _RerunCommand(self, command, args))
@@ -397,7 +399,7 @@ def check_question_answered(wait: Waiting) -> None:
     """Raise the error of the wait if other nodes refused the question of a command or did not answer it."""
     if isinstance(wait, ElectionWait) and wait.refusal is not None:
         raise wait.refusal
-    # A node that does not answer a question in time counts as one that has nothing to report.
+    # A question may have some answers. `CommandContext.find_node_with` checks which nodes have not answered.
     if wait.outcome != SERVED and not (isinstance(wait, QuestionWait) and wait.outcome == TIMED_OUT):
         raise NoHome("the other nodes have not answered; try again")
 

@@ -26,7 +26,7 @@ from penstock.node.context import CommandContext
 from penstock.node.dispatch import refusal_line
 from penstock.node.forwarded_clients import ForwardedClients
 from penstock.node.remote import RemoteCommands
-from penstock.node.routing import Elsewhere, NeedsAnswer, OnSeveralNodes
+from penstock.node.routing import Elsewhere, NeedsAnswer, NeedsDecision, OnSeveralNodes
 from penstock.node.tunnels import WINDOW_BYTES, Inflow, Outflow, TunnelWriter
 from penstock.node.turn import Turn
 from penstock.wire import iproto, resp_client
@@ -289,13 +289,15 @@ class Forwarding(RemoteCommands):
     # Called by the dispatchers
 
     def ask(self, caller: Caller, question: NeedsAnswer, tag: object, now: i64) -> Waiting:
+        if isinstance(question, NeedsDecision) and not self.links.is_two_way(question.where.node):
+            raise NoHome(f"{question.where.what} {self._never_made(question.where.node)}")
         return self._context.ask_others(caller, question, tag, now)
 
     def forward(self, caller: Caller, args: list[bytes], where: Elsewhere) -> None:
         """Forward a RESP command to another node, or its parts to several nodes."""
         client = _client(caller)
         if not isinstance(where, OnSeveralNodes):
-            tunnel = self._tunnel(client, where.node, where.what, where.is_promised)
+            tunnel = self._tunnel(client, where.node, where.what)
             self._begin(client, 1)
             assert isinstance(tunnel, RespTunnel)
             tunnel.ask(resp_client.encode(args), ReplyReader(self, client, where.what))
@@ -310,7 +312,7 @@ class Forwarding(RemoteCommands):
     def forward_call(self, caller: Caller, request: Request, where: Elsewhere) -> None:
         """Forward an IPROTO call to another node."""
         client = _client(caller)
-        tunnel = self._tunnel(client, where.node, where.what, where.is_promised)
+        tunnel = self._tunnel(client, where.node, where.what)
         assert isinstance(tunnel, CallTunnel)
         tunnel.ask(request, where.what)
 
@@ -328,7 +330,7 @@ class Forwarding(RemoteCommands):
         self.turn.dispatcher.drop_muted_reply(client, before)
         self.turn.run(client)
 
-    def _tunnel(self, client: Client, node: bytes, what: str, is_promised: bool = False) -> Tunnel:
+    def _tunnel(self, client: Client, node: bytes, what: str) -> Tunnel:
         """Return the tunnel of a client to a node. Open it if necessary, and send the client's credentials.
 
         Raise an error if the node cannot be reached. `what` names the tube or job in the error.
@@ -336,7 +338,7 @@ class Forwarding(RemoteCommands):
         if client.entry_node:
             raise NoHome(f"{what} has moved to {self._cluster.state.describe(node)}; try again")
         if not self.links.is_two_way(node):
-            raise NoHome(f"{what} {self._never_made(node) if is_promised else f'lives on {self._why(node)}'}")
+            raise NoHome(f"{what} lives on {self._why(node)}")
         tunnels = self._by_client.setdefault(client, {})
         tunnel = tunnels.get(node)
         if tunnel is None:

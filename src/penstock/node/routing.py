@@ -11,11 +11,11 @@ from penstock.core.errors import NoHome, PenstockError
 class Elsewhere(NoHome):
     """The tube or job of a command is on another node. Nothing is changed, so the command can be forwarded."""
 
-    def __init__(self, node: bytes, what: str, is_promised: bool = False) -> None:
+    def __init__(self, node: bytes, what: str, promised: bytes = b"") -> None:
         super().__init__(f"{what} lives on node {node.decode()}; connect to that node")
         self.node = node
         self.what = what
-        self.is_promised = is_promised  # The tube was to be made there, and it is unknown whether it was.
+        self.promised = promised  # The tube, if the node was granted its creation and has not confirmed it.
 
 
 class OnSeveralNodes(Elsewhere):
@@ -42,6 +42,14 @@ class NeedsHome(NeedsAnswer):
     def __init__(self, tube: bytes) -> None:
         super().__init__()
         self.tube = tube
+
+
+class NeedsDecision(NeedsAnswer):
+    """The node `where` was granted the creation of the command's tube. It has to create the tube or withdraw first."""
+
+    def __init__(self, where: Elsewhere) -> None:
+        super().__init__()
+        self.where = where
 
 
 class NeedsLookup(NeedsAnswer):

@@ -51,6 +51,7 @@ from mypy_extensions import i64, mypyc_attr
 from penstock.cluster.home_election import ElectionWait
 from penstock.cluster.messages import TUNNEL, TUNNELEND, Greeting, Message
 from penstock.cluster.node import Cluster
+from penstock.cluster.questions import QuestionWait
 from penstock.core import waits as w
 from penstock.core.engine import Engine
 from penstock.core.errors import JournalFailed
@@ -543,8 +544,8 @@ class Turn:
             self.remote.stop_waiting(client)
         waits = list(client.connection.waits.values())
         if not refusal:
-            # Whether a tube may be created is decided soon, so these commands still run.
-            waits = [wait for wait in waits if not isinstance(wait, ElectionWait)]
+            # Elections and questions end soon, so these commands still run.
+            waits = [wait for wait in waits if not isinstance(wait, (ElectionWait, QuestionWait))]
         for wait in waits:
             self._cancel(wait, refusal)
         return bool(waits)

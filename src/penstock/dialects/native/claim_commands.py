@@ -22,6 +22,7 @@ from penstock.dialects.native.delivery_commands import DeliveryCommands, write_h
 from penstock.dialects.native.packed_jobs import write_packed
 from penstock.dialects.pages import PAGE_BYTES_MAX, SCAN_SLICE, PagedReply
 from penstock.node.caller import SLICE, Caller, SlicedCommand, check_own, check_tube
+from penstock.node.context import ALL_NODES, NODES_UP
 from penstock.node.routing import Elsewhere
 from penstock.wire.reply import Reply
 
@@ -135,12 +136,15 @@ class ClaimCommands:
         self._check(caller, args[2])
         caller.reply.integer(claims.release_claims(self._engine, args[2], token, now))
 
-    def _check(self, caller: Caller, consumer: bytes) -> None:
-        """Raise an error if the caller may not use a consumer's claims. Raise Elsewhere if another node has them."""
+    def _check(self, caller: Caller, consumer: bytes, must_answer: i64 = ALL_NODES) -> None:
+        """Raise an error if the caller may not use a consumer's claims. Raise Elsewhere if another node has them.
+
+        Raise NoHome if a node that must answer (see `CommandContext.find_node_with`) has not answered.
+        """
         check_own(caller, consumer, b"consumer")
         self._check_claimed(caller, consumer)
         if consumer not in self._engine.consumers:
-            node = self._native.context.find_node_with(caller, CONSUMER, [consumer])
+            node = self._native.context.find_node_with(caller, CONSUMER, [consumer], must_answer)
             if node:
                 raise Elsewhere(node, f"consumer {excerpt(consumer)}")
 
@@ -154,7 +158,8 @@ class ClaimCommands:
     def info(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """Run CLAIM INFO consumer: reply with the progress of a consumer."""
         self._engine.advance(now)
-        self._check(caller, args[2])
+        # A new consumer can start while a node is failed.
+        self._check(caller, args[2], NODES_UP)
         consumer = self._engine.consumers.get(args[2])
         reply = caller.reply
         reply.map(4)

@@ -15,6 +15,7 @@ from penstock.core.policy import DEFAULT
 from penstock.dialects.native.arguments import Words
 from penstock.dialects.native.delivery_commands import DeliveryCommands, read_drafts
 from penstock.node.caller import Caller, SlicedCommand, check_own, check_tube
+from penstock.node.context import ALL_NODES
 from penstock.node.routing import Elsewhere
 
 
@@ -120,7 +121,7 @@ class StageCommands:
         known = self._engine.stages.by_name
         if not any(name in known for name in names):
             # All stages of a command are on one node, so only the first two names are asked for: a mark and a stage.
-            node = self._native.context.find_node_with(caller, STAGE, names[:2])
+            node = self._native.context.find_node_with(caller, STAGE, names[:2], ALL_NODES)
             if node:
                 raise Elsewhere(node, f"stage {quoted_name(names[0])}")
         return names

@@ -26,7 +26,7 @@ from penstock.node.caller import ANSWERS_BYTES_MAX, Caller, PendingCall, SlicedC
 from penstock.node.context import CommandContext
 from penstock.node.dispatch import INTERNAL_ERROR, REDACTED, Dispatcher, check_question_answered, refusal_line
 from penstock.node.inbox import Inbox
-from penstock.node.routing import Elsewhere, NeedsAnswer
+from penstock.node.routing import Elsewhere, NeedsAnswer, NeedsDecision
 from penstock.wire import iproto
 from penstock.wire.errors import BoxError, NoProcedure, Refused
 from penstock.wire.iproto import IprotoParser, IprotoReply, Request
@@ -327,6 +327,8 @@ class CallDispatcher:
         """For an Elsewhere error, forward the request. For NeedsAnswer, ask other nodes. Otherwise write the error."""
         remote = self.dispatcher.remote
         try:
+            if isinstance(refusal, Elsewhere) and refusal.promised:
+                refusal = NeedsDecision(refusal)
             if isinstance(refusal, NeedsAnswer):
                 remote.ask(caller, refusal, _RerunCall(caller, request), now)
             elif isinstance(refusal, Elsewhere):

@@ -141,8 +141,7 @@ class StageWriter(TubeClient):
             self.world.history.note(self.now, "published", record.name, outcome)
             if isinstance(answer, ErrorReply):
                 self._check_refusal(record, answer)
-                if b"there is no stage" in answer.line:
-                    # The node may not have reached the home of the tube.
+                if b"there is no stage" in answer.line and self._may_be_unknown():
                     outcome = UNKNOWN
             if outcome == UNKNOWN and tries > 1:
                 self.later(spread(self.random, 200 * MS, SECOND), lambda: self._publish(record, tries - 1, then))
@@ -156,9 +155,18 @@ class StageWriter(TubeClient):
 
         self.ready(send)
 
+    def _may_be_unknown(self) -> bool:
+        """Return whether a node may have no stage of a node that exists: it has not met that node, or data was lost."""
+        options = self.world.options
+        has_new_nodes = not {"join", "rehome", "clock_jump"}.isdisjoint(options.nemeses)
+        return has_new_nodes or any(fault.forgets for fault in self.world.history.faults)
+
     def _check_refusal(self, record: StageRecord, answer: ErrorReply) -> None:
-        is_early = self.now < record.touched + record.expire_ms * MS
-        if self.world.options.is_calm and is_early and answer.line.startswith((b"NOSTAGE", b"STAGEOVER")):
+        """Check that a stage with jobs is not refused as unknown or over before it expires, even after faults."""
+        slow = 1_000_000 + self.world.options.drift_ppm
+        is_early = self.now < record.touched + record.expire_ms * MS * 1_000_000 // slow - 2 * MS
+        is_sure = self.world.options.is_calm or (DONE in record.outcomes and not self._may_be_unknown())
+        if is_sure and is_early and answer.line.startswith((b"NOSTAGE", b"STAGEOVER")):
             raise Violation(f"W10: {record.name!r} was refused before it expired: {answer.line!r}")
 
     def _was_published(self, record: StageRecord, answer: object) -> None:
