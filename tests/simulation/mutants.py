@@ -79,6 +79,9 @@ CAUGHT_BY: dict[str, Seeds | Tests | HashSeeds] = {
     "reply-of-any-node-is-passed-on": Tests("tests/node/test_forwarding.py", "another_node_than_the_home"),
     "error-within-a-forwarded-reply": Seeds(100, ("workload=tubes", "features=big_bodies", "loss=0.01")),
     "forwarded-wait-is-not-stopped": Seeds(500, ("workload=tubes",)),
+    "wait-that-begins-with-the-end-of-the-input-is-not-stopped": Seeds(
+        500, ("workload=tubes", "features=half_close", "nemeses=", "turn_us=1000", "delay_us=5000")
+    ),
     "closed-before-the-forwarded-reply": Seeds(500, ("workload=tubes",)),
     "lost-forwarded-client-stays": Seeds(500, ("workload=tubes",)),
     "forwarded-client-of-an-earlier-home": Tests("tests/node/test_forwarding.py", "earlier_home"),
@@ -93,11 +96,13 @@ CAUGHT_BY: dict[str, Seeds | Tests | HashSeeds] = {
     "home-without-a-majority": Seeds(500, ("workload=tubes",)),
     "grant-is-not-recorded": Seeds(500, ("workload=tubes",)),
     "rival-stays-in-the-election": Seeds(500, ("workload=tubes",)),
+    "command-is-forwarded-during-an-election": Seeds(500, ("workload=tubes", "nemeses=", "producers=4")),
     "grace-time-runs-on-after-identify": Seeds(500, ("workload=tubes",)),
     "no-grace-time": Seeds(500, ("workload=tubes",)),
     "publication-is-not-logged": Seeds(500, ("workload=tubes", "features=stages")),
     "mark-is-ignored": Seeds(100, ("workload=tubes", "features=stages")),
     "stage-is-not-looked-for-on-other-nodes": Seeds(100, ("workload=tubes", "features=stages")),
+    "node-that-has-not-answered-has-no-stage": Seeds(500, ("workload=tubes", "features=stages", "nemeses=pause")),
     "replaced-reader-is-not-refused": Seeds(100, ("workload=tubes", "features=claims")),
     "claim-has-another-order-after-a-restart": Seeds(500, ("workload=tubes", "features=claims")),
     "consumer-is-not-looked-for-on-other-nodes": Seeds(100, ("workload=tubes", "features=claims")),

@@ -231,6 +231,12 @@ MUTANTS: Final = (
         "pass",
     ),
     Mutant(
+        "wait-that-begins-with-the-end-of-the-input-is-not-stopped",
+        "node.forwarded_clients",
+        "self._guests.turn.stopped_sending(self)",
+        "self._guests.turn.end_waits(self)",
+    ),
+    Mutant(
         "closed-before-the-forwarded-reply",
         "node.client",
         "elif self.has_eof and not self.remote_count:",
@@ -295,6 +301,12 @@ MUTANTS: Final = (
         "pass",
     ),
     Mutant("rival-stays-in-the-election", "cluster.home_election", "self._withdraw(mine)", "pass"),
+    Mutant(
+        "command-is-forwarded-during-an-election",
+        "node.dispatch",
+        "if isinstance(error, Elsewhere) and error.promised:",
+        "if False:",
+    ),
     Mutant("grace-time-runs-on-after-identify", "core.engine", "self.deadlines.clear(session)", "pass"),
     Mutant(
         "no-grace-time",
@@ -313,8 +325,14 @@ MUTANTS: Final = (
     Mutant(
         "stage-is-not-looked-for-on-other-nodes",
         "dialects.native.stage_commands",
-        "node = self._native.context.find_node_with(caller, STAGE, names[:2])",
+        "node = self._native.context.find_node_with(caller, STAGE, names[:2], ALL_NODES)",
         'node = b""',
+    ),
+    Mutant(
+        "node-that-has-not-answered-has-no-stage",
+        "node.context",
+        "if peer.is_member() and peer.id not in wait.answered:",
+        "if False:",
     ),
     Mutant("replaced-reader-is-not-refused", "core.claims", "if token < consumer.token:", "if False:"),
     Mutant(
@@ -326,7 +344,7 @@ MUTANTS: Final = (
     Mutant(
         "consumer-is-not-looked-for-on-other-nodes",
         "dialects.native.claim_commands",
-        "node = self._native.context.find_node_with(caller, CONSUMER, [consumer])",
+        "node = self._native.context.find_node_with(caller, CONSUMER, [consumer], must_answer)",
         'node = b""',
     ),
     # Standbys
