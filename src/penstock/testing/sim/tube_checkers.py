@@ -11,9 +11,9 @@
         delivery reaches one client once.
     W9  A job returns when its session has ended: in the end, all tubes can be emptied.
 
-batch_checkers.py has W10, about stages. The readers in claim_clients.py check W11: a claim has the same jobs each time
-it is read, ends as a whole, and belongs to the reader with the greatest token. W14: an at-most-once job is delivered at
-most once. W15: an id names one job, also after a standby has replaced its node.
+batch_checkers.py and stage_clients.py have W10, about stages. The readers in claim_clients.py check W11: a claim has
+the same jobs each time it is read, ends as a whole, and belongs to the reader with the greatest token. W14: an
+at-most-once job is delivered at most once. W15: an id names one job, also after a standby has replaced its node.
 tube_clients.py has W0: without faults, every command has a reply, even if its client sends no more; no reply contains
 an error; and a node has no more forwarded clients than its limit.
 
