@@ -37,10 +37,10 @@ from penstock.cluster.requeue import Requeue
 from penstock.cluster.state import ClusterState, backoff_ms, retry_ms
 from penstock.core import states as s
 from penstock.core import waits as w
-from penstock.core.copy_commands import bury, end_wait, finish, postpone, put_for, set_aside, take_back, take_out
+from penstock.core.copy_commands import bury, delay, end_wait, finish, postpone, put_for, set_aside, take_back, take_out
 from penstock.core.deadlines import Timed
 from penstock.core.errors import CommandError
-from penstock.core.job import Copy, Draft, Job
+from penstock.core.job import WAS_ASIDE, Copy, Draft, Job
 from penstock.core.limits import NEVER, check_body
 from penstock.core.tube import Tube
 from penstock.core.waits import CopyWait
@@ -333,8 +333,10 @@ class Handovers:
                 self._requeue.queue_quietly(job, now)
             elif due < _BURIED:
                 self._requeue.delay(job, -due, now)
-            else:
+            elif _was_aside(job):
                 postpone(engine, job, due)
+            else:
+                delay(engine, job, due, now)
 
     def resend_to(self, heir: bytes, now: i64) -> None:
         """Repeat YOURJOBS for all handovers to `heir`, because its link was down and messages may have been lost."""
@@ -568,6 +570,12 @@ class Handovers:
             self._requeue.queue_quietly(job, now)
         elif image.state == s.DELAYED:
             self._requeue.delay(job, now + image.delay_ms, now)
+
+
+def _was_aside(job: Job) -> bool:
+    """Return whether a job in a handover already waited here for another node before the handover."""
+    copy = job.copy()
+    return copy is not None and copy.aside & WAS_ASIDE != 0
 
 
 def _giver_of(key: bytes) -> bytes:

@@ -10,7 +10,7 @@ from penstock.core import states as s
 from penstock.core.copy_commands import admit
 from penstock.core.errors import CommandError
 from penstock.core.ids import LONG_ID_BYTES
-from penstock.core.job import BODY_MSGPACK, Copy, Job
+from penstock.core.job import ASIDE_NEXT, BODY_MSGPACK, COPY_UNWARNED, Copy, Job
 from penstock.core.limits import DURATION_MS_MAX, NACKS_MAX, NEVER, check_body
 from penstock.core.tube import Tube
 
@@ -74,7 +74,11 @@ def take_in(
     if place.myself not in holders:
         holders.append(place.myself)
     extra = job.ensure_extra()
-    extra.copy = Copy(image.id, i32(image.repl), holders, state)
+    copy = Copy(image.id, i32(image.repl), holders, state)
+    if state == COPY_UNWARNED and wake != NEVER and not buried and not job.once:
+        # Another node has the job queued or taken, and this one only has a copy.
+        copy.aside = ASIDE_NEXT
+    extra.copy = copy
     extra.reason = image.reason
     extra.headers = image.headers
     assert image.id not in place.foreign, "a node has at most one copy of a job"

@@ -47,8 +47,8 @@ from penstock.cluster.messages import (
 )
 from penstock.cluster.state import ClusterState, fingerprint, has_others, retry_ms
 from penstock.core import states as s
-from penstock.core.copy_commands import postpone, queue, set_aside
-from penstock.core.job import Copy, Job
+from penstock.core.copy_commands import delay, postpone, queue, set_aside
+from penstock.core.job import ASIDE, Copy, Job
 from penstock.core.limits import DURATION_MS_MAX, NEVER
 
 # A holder announces this long in advance that it will queue a job again.
@@ -279,7 +279,7 @@ class Requeue:
         if copy is not None:
             move(copy, DELAY_GIVEN)
             copy.logged = False
-        set_aside(self._place.engine, job, until, now)
+        delay(self._place.engine, job, until, now)
 
     def queue_quietly(self, job: Job, now: i64) -> None:
         """Queue a copy on behalf of another node, without announcing it."""
@@ -296,9 +296,10 @@ class Requeue:
         """Delay this node's copy for `after_ms` and a margin, so that another holder queues the job."""
         move(copy, YIELDED)
         wake = self.standby_wake(retry_ms(job), after_ms, now)
-        if job.state == s.DELAYED:
+        if job.state == s.DELAYED and copy.aside & ASIDE:
             postpone(self._place.engine, job, wake)
-        elif job.state == s.READY or blocks_requeue(job):
+        elif job.state == s.DELAYED or job.state == s.READY or blocks_requeue(job):
+            # Also logged if the job is delayed already, for example by its producer: it now waits for another node.
             set_aside(self._place.engine, job, wake, now)
 
     def _copy_of(self, job: Job, sender: bytes) -> Copy:

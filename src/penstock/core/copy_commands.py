@@ -7,11 +7,11 @@ got no confirmation.
 
 from __future__ import annotations
 
-from mypy_extensions import i64
+from mypy_extensions import i64, u8
 
 from penstock.core import states as s
 from penstock.core.engine import Engine
-from penstock.core.job import NO_KEY, Copy, Draft, Job
+from penstock.core.job import ASIDE_NEXT, NO_KEY, NOT_ASIDE_NEXT, Copy, Draft, Job
 from penstock.core.limits import NEVER, ROW_ROOM_BYTES, check_duration
 from penstock.core.tube import Tube
 from penstock.core.waits import Connection, CopyWait, Waiting
@@ -93,10 +93,24 @@ def queue(engine: Engine, job: Job, now: i64) -> None:
 
 
 def set_aside(engine: Engine, job: Job, wake: i64, now: i64) -> None:
-    """Delay a ready or taken job until `wake`, because another node has it queued or taken."""
+    """Delay a job that is not gone until `wake`, because another node has it queued or taken, or is about to."""
+    _mark(job, ASIDE_NEXT)
     job.wake = wake
     event: i64 = s.SNATCHED_DELAYED if job.state == s.TAKEN else s.SWITCHED_DELAYED
     engine._move(job, engine.tube_of(job), event, now)
+
+
+def delay(engine: Engine, job: Job, wake: i64, now: i64) -> None:
+    """Delay a delayed job until `wake`. From then on, this node is to queue it, and not another one."""
+    _mark(job, NOT_ASIDE_NEXT)
+    job.wake = wake
+    engine._move(job, engine.tube_of(job), s.SWITCHED_DELAYED, now)
+
+
+def _mark(job: Job, bit: u8) -> None:
+    copy = job.copy()
+    if copy is not None:
+        copy.aside |= bit
 
 
 def postpone(engine: Engine, job: Job, wake: i64) -> None:
@@ -116,6 +130,7 @@ def take_out(engine: Engine, job: Job, now: i64) -> None:
         engine._move(job, tube, s.SWITCHED_READY, now)
     job.deliveries += 1
     job.wake = NEVER
+    _mark(job, ASIDE_NEXT)
     engine._move(job, tube, s.TOOK, now)
 
 

@@ -31,6 +31,12 @@ ARRIVES_READY: Final = 1  # Equal to states.READY, which cannot be imported here
 COPY_FRESH: Final = 0  # The producer asked for a delay, and no node has queued the job yet.
 COPY_UNWARNED: Final = 1  # The job was queued before, or had no delay.
 
+# Bits of Copy.aside. The log stores the first two.
+ASIDE: Final = 1  # The job waits here for another node, which has it queued or taken.
+WAS_ASIDE: Final = 2  # It did so before its last event.
+ASIDE_NEXT: Final = 4  # It does so from its next event on.
+NOT_ASIDE_NEXT: Final = 8  # It does not do so from its next event on.
+
 
 @mypyc_attr(acyclic=True)
 class BodyRef:
@@ -55,6 +61,7 @@ class Copy:
     repl: i32  # Number of copies that were requested.
     holders: list[bytes]  # Nodes that are assumed to have a copy, including this one. Equal node ids share one object.
     state: u8  # Which messages precede the next queueing: see cluster/copy_states.py, which alone changes it.
+    aside: u8  # Whether the job waits here for another node: ASIDE and the other bits.
     logged: bool  # The log has the present holders, and whether the copy is fresh. Written by the log.
     timers_restarted: i64  # Time (ms) at which the other holders last restarted their retry timers; 0 if unknown.
 
@@ -63,8 +70,23 @@ class Copy:
         self.repl = repl
         self.holders = holders
         self.state = state
+        self.aside = 0
         self.logged = False
         self.timers_restarted = 0
+
+    def update_aside(self, same_state: bool) -> None:
+        """Compute `aside` for an event of the job. An event that does not change the state changes it only on request.
+
+        Requests are ASIDE_NEXT and NOT_ASIDE_NEXT.
+        """
+        before = self.aside
+        was = before & ASIDE
+        after: u8 = 0
+        if before & ASIDE_NEXT:
+            after = ASIDE
+        elif same_state and not before & NOT_ASIDE_NEXT:
+            after = was
+        self.aside = after | was << 1
 
 
 @mypyc_attr(acyclic=True)

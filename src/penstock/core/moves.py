@@ -468,8 +468,12 @@ class Moves:
         extra = job.extra
         if extra is not None or tube.keys is not None:
             self.moves_left -= row_label_bytes(job, tube) // LABEL_BYTES_PER_MOVE
-        if extra is not None and extra.copy is not None and self.copies is not None:
-            self.copies.moved(job, tube, rule, now)
+        if extra is not None:
+            copy = extra.copy
+            if copy is not None:
+                copy.update_aside(s.SOURCE_OF[rule] == s.TARGET_OF[rule])
+                if self.copies is not None:
+                    self.copies.moved(job, tube, rule, now)
         self.outbox.moved(job, tube, rule, since, holder, now)
         if self.watch is not None:
             self.watch(job, tube, rule, now)
@@ -747,10 +751,17 @@ class Moves:
             return self.outbox.body_of(job)
         return job.body
 
-    def _transfer(self, job: Job, source: Tube, target: Tube, body: bytes | BodyRef, event: i64, now: i64) -> None:
-        """Move a job to the end of another tube. It keeps its id, body, ttl and counters."""
+    def _transfer(
+        self, job: Job, source: Tube, target: Tube, body: bytes | BodyRef, event: i64, now: i64, given_up: bool = False
+    ) -> None:
+        """Move a job to the end of another tube. It keeps its id, body, ttl and counters.
+
+        With `given_up`, its retry policy moves it after its last failure.
+        """
         key = key_of(source, job)
         self._move(job, source, s.MOVED_OUT, now)
+        if given_up:
+            self.outbox.gave_up(job)
         job.tube = target.slot
         job.order = self._newest_order(target, now)
         if job.extra is not None and job.extra.priority_given != PRIORITY_UNSET:
@@ -852,7 +863,7 @@ class Moves:
             except CommandError as damage:
                 extra.reason = str(damage).encode()[:REASON_BYTES_MAX]
             else:
-                self._transfer(job, tube, target, body, s.MOVED_IN_READY, now)
+                self._transfer(job, tube, target, body, s.MOVED_IN_READY, now, True)
                 if self.end_waits_by_id:
                     self._end_waits_for(job, tube.slot, s.READY, w.END_DEAD_LETTERED)
                 return

@@ -58,6 +58,9 @@ class Outbox:
         the job entered its previous state. `holder` is the number of the session that held the job before, or 0.
         """
 
+    def gave_up(self, job: Job) -> None:
+        """Called after the transition MOVED_OUT if the retry policy of the job moves it after its last failure."""
+
     def tube_made(self, tube: Tube, now: i64) -> None:
         """Called when a tube was created."""
 

@@ -30,7 +30,8 @@ Row, 144 bytes:
     88  tube number i64
     96  deliveries u32 │ 100  nacks u32 │ 104  returns u32 │ 108  ttl class u32
    112  event u8 │ 113  from u8 │ 114  to u8
-   115  flags u8 (1: at most once, 2: held by a claim, 4: deleted while claimed)
+   115  flags u8 (1: at most once, 2: held by a claim, 4: deleted while claimed, 8: aside, 16: was aside,
+        32: given up)
    116  body kind u8 │ 117  number of the tuple format of an xqueue row u8 │ 118  zone u16, reserved, 0
    120  var offset u32, within the var bytes │ 124  var length u32
    128  since i64: time at which the job entered the state "from", ms
@@ -123,6 +124,10 @@ JOB_FIELDS: Final = [
 FLAG_ONCE: Final = 1
 FLAG_CLAIMED: Final = 2
 FLAG_DOOMED: Final = 4  # The job was deleted while it was claimed. It ends with its claim.
+FLAG_ASIDE: Final = 8  # After this event, the job waits here for another node, which has it queued or taken.
+FLAG_WAS_ASIDE: Final = 16  # Before this event, it did so.
+FLAG_GIVEN_UP: Final = 32  # With this event, the retry policy ended the job or took it out of its tube.
+ASIDE_SHIFT: Final = 3  # The first two bits of Copy.aside, shifted by this, are the flags.
 
 # Event of a job's row in a snapshot: no change, only the state. The other events of jobs are numbered in states.py.
 SNAPSHOT_JOB: Final = 127

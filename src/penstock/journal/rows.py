@@ -13,7 +13,7 @@ from mypy_extensions import i32, i64, mypyc_attr, u8
 
 from penstock.core import states as s
 from penstock.core.batches import STAGE_WORDS, Consumer, Stage
-from penstock.core.job import COPY_FRESH, COPY_UNWARNED, HELD_BY_CLAIM, BodyRef, Copy, Extra, Job
+from penstock.core.job import ASIDE, COPY_FRESH, COPY_UNWARNED, HELD_BY_CLAIM, WAS_ASIDE, BodyRef, Copy, Extra, Job
 from penstock.core.limits import JOB_MEMORY_BYTES, NEVER, PRIORITY_UNSET, TURN_BYTES_MAX, UNSET
 from penstock.core.outbox import Outbox
 from penstock.core.sessions import Session
@@ -21,9 +21,12 @@ from penstock.core.tube import Tube, key_of
 from penstock.journal.frame import seal_frame, signed_crc
 from penstock.journal.layout import (
     ACTOR_AT,
+    ASIDE_SHIFT,
     CONSUMER_CHANGED,
+    EVENT_AT,
     FLAG_CLAIMED,
     FLAG_DOOMED,
+    FLAG_GIVEN_UP,
     FLAG_ONCE,
     FRAME_HEADER_BYTES,
     INTEGERS_RESERVED,
@@ -137,7 +140,7 @@ class RowWriter(Outbox):
     _view: memoryview  # A view of the words.
     _vars: BytesWriter
     _var_bytes: i64  # Length of `_vars`. Asking `_vars` for it costs as much as writing to it.
-    _events: vec[i64]  # For each rule, its event and source state as they are stored in a row.
+    _events: vec[i64]  # For each rule, its event, source state and flags as they are stored in a row.
     _sessions: list[Session | None]  # The engine's list of sessions, by slot.
     _dedup: bytes | None  # Dedup id of the job that enters next.
     _new_body: bool  # Whether the job that moves next has a new body.
@@ -162,7 +165,9 @@ class RowWriter(Outbox):
         self._replace_buffer(_FIRST_WORDS)
         self._vars = BytesWriter()
         self._var_bytes = 0
-        self._events = vec[i64]([s.EVENT_OF[rule] | s.SOURCE_OF[rule] << 8 for rule in range(s.RULES_COUNT)])
+        self._events = vec[i64](
+            [s.EVENT_OF[rule] | s.SOURCE_OF[rule] << 8 | _rule_flags(rule) << 24 for rule in range(s.RULES_COUNT)]
+        )
         self._sessions = []
         self._dedup = None
         self._new_body = False
@@ -214,6 +219,12 @@ class RowWriter(Outbox):
             before = -before
         self._add_job_row(job, tube, now, before, self._events[rule], body, headers, copy, since, holder, acting)
 
+    def gave_up(self, job: Job) -> None:
+        # The row of a job in a temporary tube was not written.
+        if self.rows > 0 and job.position == self.position - 1:
+            at = _HEADER_WORDS + (self.rows - 1) * _ROW_WORDS + EVENT_AT // 8
+            self._words[at] = self._words[at] | FLAG_GIVEN_UP << 24
+
     def add_snapshot_job(self, job: Job, tube: Tube, body: bytes, now: i64) -> None:
         """Add the present state of a job to a snapshot. The row refers to the newest row of the job in the log."""
         event = SNAPSHOT_JOB | (i64(job.state) << 8)
@@ -256,8 +267,11 @@ class RowWriter(Outbox):
             self._add_extra_vars(extra)
             if headers:
                 self._add_var(TAG_HEADERS, headers)
-            if copy is not None:
-                self._add_var(TAG_COPY, encode_copy(copy))
+            present = extra.copy
+            if present is not None:
+                flags |= (i64(present.aside) & (ASIDE | WAS_ASIDE)) << ASIDE_SHIFT
+                if copy is not None:
+                    self._add_var(TAG_COPY, encode_copy(copy))
         dedup = self._dedup
         if dedup is not None:
             self._add_var(TAG_DEDUP, dedup)
@@ -571,6 +585,10 @@ class RowWriter(Outbox):
         out[at + 17] = actor
         self.rows += 1
         self.position += 1
+
+
+def _rule_flags(rule: int) -> int:
+    return FLAG_GIVEN_UP if s.EVENT_OF[rule] in (s.EXHAUSTED, s.DISCARDED) else 0
 
 
 def encode_copy(copy: Copy) -> bytes:

@@ -12,12 +12,12 @@ import json
 from typing import Any, Final
 
 from librt.strings import read_i32_le, read_i64_le
-from mypy_extensions import i32, i64, mypyc_attr
+from mypy_extensions import i32, i64, mypyc_attr, u8
 
 from penstock.core import states as s
 from penstock.core.batches import STAGE_WORDS, Consumer, Stage
 from penstock.core.errors import NewerJournal
-from penstock.core.job import BodyRef, Copy, Job
+from penstock.core.job import ASIDE, WAS_ASIDE, BodyRef, Copy, Job
 from penstock.core.retry import parse_retry
 from penstock.core.table import JobTable
 from penstock.journal import frame as f
@@ -302,10 +302,14 @@ class Replay:
             else:
                 self._load_var(job, tag, data[at : at + length], number, read_i64_le(data, row_at + layout.TIME_AT))
             at += length
-        if i64(data[row_at + layout.FLAGS_AT]) & layout.FLAG_DOOMED:
+        flags = i64(data[row_at + layout.FLAGS_AT])
+        if flags & layout.FLAG_DOOMED:
             job.ensure_extra().doomed = True
         if copy is not None and job.copy() is None:
             job.ensure_extra().copy = copy
+        copy = job.copy()
+        if copy is not None:
+            copy.aside = u8((flags >> layout.ASIDE_SHIFT) & (ASIDE | WAS_ASIDE))
         if headers and not job.headers():
             job.ensure_extra().headers = headers
 
