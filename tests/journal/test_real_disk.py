@@ -114,16 +114,49 @@ def test_a_body_larger_than_a_segment_is_kept(tmp_path: Path) -> None:
         assert [job.body for job in queue.tube("t").take_many(9)] == [body, "small"]
 
 
-def test_everysec_syncs_within_a_second_or_so(tmp_path: Path) -> None:
-    queue = penstock.open(tmp_path / "queue", fsync="everysec")
-    queue.tube("t").put("x")
-    log = queue._host.journal.log
-    assert log is not None
-    end = time.monotonic() + 10
-    while log.durable < log.written:
-        assert time.monotonic() < end
-        time.sleep(0.01)
+@pytest.mark.parametrize("fsync", ["everysec", "never"])
+def test_an_idle_queue_syncs_its_last_rows_within_a_second_or_so(
+    tmp_path: Path, fsync: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = penstock.open(tmp_path / "queue", fsync=fsync)
+    log = queue._host.require_journal().log
+    for _ in range(3):
+        queue.tube("t").put("x")
+        end = time.monotonic() + 10
+        while log.durable < log.written:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+    syncs: list[int] = []
+    sync = RealFile.sync
+    monkeypatch.setattr(RealFile, "sync", lambda self: (syncs.append(1), sync(self)))
+    time.sleep(2.5)
+    assert not syncs, "a log without new rows is not synced"
     queue.close()
+
+
+def test_a_busy_queue_is_synced_as_it_grows_and_not_every_second(tmp_path: Path) -> None:
+    with penstock.open(tmp_path / "queue") as queue:
+        host = queue._host
+        journal, log = host.require_journal(), host.require_journal().log
+        tube = queue.tube("t")
+        tube.put("x")
+        # No thread syncs in the background, because the queue was opened with another policy.
+        log.fsync, host.syncs = "never", False
+        # The calls of a session that exists already would still wait for the disk.
+        with queue.session() as second:
+            other = second.tube("t")
+            for _ in range(2):
+                other.put(os.urandom(1024 * 1024 + 1))
+                assert journal.sync_in_background(grown=False) == 1.0
+                assert log.durable < log.written
+            other.put("the last one")
+            assert journal.sync_in_background(grown=False) == 1.0
+            assert log.durable == log.written
+            other.put(os.urandom(1024 * 1024 + 1))
+            journal.sync_in_background(grown=True)
+            assert log.durable == log.written
+            log.fsync = "always"
+            assert journal.sync_in_background(grown=False) is None
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from penstock.journal.disk import Disk
 from penstock.journal.history.block import BlockDigest
 from penstock.journal.history.follower import BlockPage, LogFollower, check_range
 from penstock.journal.history.reader import Event, Reader
-from penstock.journal.log import ALWAYS, EVERYSEC, Log
+from penstock.journal.log import ALWAYS, NEVER_SYNC, Log
 from penstock.journal.maintenance.retention import Retention
 
 # Number of bodies to prefetch.
@@ -28,6 +28,14 @@ _AHEAD: Final = 64
 
 # Number of digests to read together.
 _BLOCKS: Final = 100
+
+# Seconds between two syncs in the background.
+_SYNC_S: Final = 1.0
+
+# Under the policy `never`, a log is synced if it has grown by fewer bytes since the last check. So readers of the log,
+# which get only durable rows, see the last rows of an idle queue. A busier log is synced when it has grown by a quarter
+# of a segment (4 MB), which takes at most a few seconds.
+_QUIET_BYTES: Final = 1024 * 1024
 
 
 class Owner(Protocol):
@@ -63,6 +71,7 @@ class Journal:
         self._maintenance = Maintenance(self, retention, snapshot_bytes)
         self._grown = WakeFlag()
         self._syncing = False
+        self._unsynced_before = 0  # The unsynced bytes at the last check in the background.
         log.on_growth = _Growth(self._maintenance, self._grown)
         self._start_background_sync()
 
@@ -182,18 +191,22 @@ class Journal:
             with host:
                 pass
 
-    def sync_in_background(self) -> float | None:
-        """Sync the rows that were written.
+    def sync_in_background(self, grown: bool) -> float | None:
+        """Sync the rows that were written, if there are any. `grown` means that the log has grown by a certain amount.
 
         Return the seconds until the next sync, or None to wait until the log grows.
         """
-        try:
-            self.log.make_durable(self.log.written)
-        except JournalFailed as error:
-            with self.lock:
-                self.fail(error)
-            raise
-        return 1.0 if self.log.fsync == EVERYSEC else None
+        log = self.log
+        is_quiet = log.unsynced_bytes - self._unsynced_before < _QUIET_BYTES
+        if grown or is_quiet or log.fsync != NEVER_SYNC:
+            try:
+                log.make_durable(log.written)
+            except JournalFailed as error:
+                with self.lock:
+                    self.fail(error)
+                raise
+        self._unsynced_before = log.unsynced_bytes
+        return None if log.fsync == ALWAYS else _SYNC_S
 
 
 class _Growth:
@@ -224,15 +237,18 @@ class _Commit:
 
 
 def _background_sync(weak: weakref.ref[Journal], grown: WakeFlag) -> None:
-    """Sync in the background under the policies `everysec` (every second) and `never` (as the log grows)."""
+    """Sync in the background.
+
+    Under `everysec`, this happens every second. Under `never`, it happens when the log has grown, or while it is quiet.
+    """
     wait: float | None = 0.0
     while True:
-        grown.wait(wait)
+        has_grown = grown.wait(wait)
         journal = weak()
         if journal is None or journal.closed:
             return
         try:
-            wait = journal.sync_in_background()
+            wait = journal.sync_in_background(has_grown)
         except JournalFailed:
             return
         del journal

@@ -63,6 +63,17 @@ def test_head_returns_the_node_and_the_positions(durable: Server) -> None:
     assert after[b"durable"] == after[b"written"] > before[b"durable"]
 
 
+@pytest.mark.parametrize("fsync", ["everysec", "never"])
+def test_readers_see_the_last_events_of_an_idle_server(start: Callable[..., Server], fsync: str) -> None:
+    wire = start("--fsync", fsync).connect()
+    for _ in range(3):
+        wire.call("PUT", "t", "body")
+        newest = head(wire)[b"written"]
+        wait_for(lambda newest=newest: head(wire)[b"durable"] >= newest)
+        next_position, _ = wire.call("JOURNAL", "EVENTS", newest, "COUNT", 1)
+        assert next_position == newest + 1
+
+
 def test_a_node_that_is_reset_is_another_and_its_log_the_same_one(start: Callable[..., Server]) -> None:
     wire = start("--cluster-port", str(free_port())).connect()
     wire.call("PUT", "t", "body")

@@ -252,7 +252,7 @@ GROUPS: Final[dict[str, tuple[Setting, ...]]] = {
         _changeable(
             *("appendfsync", Choice("always", "everysec", "never", disque={"never": "no"}), "always"),
             "When the journal is synced to disk: before each reply (always), once per second (everysec), or when the "
-            "system decides (never).",
+            "system decides or little is written (never).",
             name="fsync",
             disque_default="everysec",
         ),
