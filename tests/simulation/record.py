@@ -1,7 +1,8 @@
 """`make record-seeds`: run many seeds in chunks, and append a line for each finished chunk to runs.tsv.
 
-A run can be stopped at any time. When it is started again, it skips the chunks that were recorded with the same source:
-those whose commit has the same src/, or is in the range that --since begins. The columns of a line are:
+A run can be stopped at any time. When it is started again, it skips chunks that are recorded already. A record counts
+if its commit has the same src/ as the present one. With --since COMMIT, the records of that commit and of all later
+ones count, too. The columns of a line are:
 
     workload  first seed  last seed  commit  failing seeds or "-"  CPU seconds  digest of the histories
 
@@ -76,7 +77,7 @@ class Commits:
             raise SystemExit("src/ has changes that are not committed; commit them, because a record names its commit")
 
     def contains(self, commit: str) -> bool:
-        """Return whether a commit has the same source, or is in the range that `since` begins."""
+        """Return whether the records of a commit count: it has the same source, or is not older than `since`."""
         if _git("rev-parse", "--quiet", "--verify", f"{commit}:src") == self._source:
             return True
         return bool(self._since) and _is_ancestor(self._since, commit) and _is_ancestor(commit, "HEAD")

@@ -205,7 +205,7 @@ FOUND_WITH_TUBES: dict[str, tuple[int, list[str]]] = {
 }
 
 
-# The same, with all options that they had then.
+# More seeds of this workload that found a defect. Later changes draw other options, so all of them are stored.
 FOUND_WITH_TUBES_AND_OPTIONS: dict[str, tuple[int, str]] = {
     "a paused node relayed a job after its session had ended at the home": (
         1_001_224,

@@ -60,13 +60,13 @@ def seal_frame(
         var.append(0)
     end = var.getvalue()
     used = layout.FRAME_HEADER_BYTES // 8 + rows * (row_bytes // 8)
-    words[1] = version | (kind << 8) | ((used * 8 + len(end)) << 32)
-    words[2] = position
-    words[3] = now
-    words[4] = wall
-    words[5] = rows | (row_bytes << 32)
-    words[6] = var_bytes
-    words[7] = durable
+    words[layout.VERSION_AT // 8] = version | (kind << 8) | ((used * 8 + len(end)) << 32)
+    words[layout.POSITION_AT // 8] = position
+    words[layout.ENGINE_MS_AT // 8] = now
+    words[layout.WALL_MS_AT // 8] = wall
+    words[layout.ROWS_AT // 8] = rows | (row_bytes << 32)
+    words[layout.VAR_BYTES_AT // 8] = var_bytes
+    words[layout.DURABLE_AT // 8] = durable
     crc = crc32(view[1:used], seed)
     if end:
         crc = crc32(end, crc)
@@ -95,18 +95,18 @@ class Frame:
     def __init__(self, data: bytes, at: i64) -> None:
         """Decode a header whose magic, version and length were checked."""
         self.at = at
-        self.version = i64(data[at + 8])
-        self.kind = i64(data[at + 9])
-        self.length = i64(read_i32_le(data, at + 12))
-        self.position = read_i64_le(data, at + 16)
-        self.engine_ms = read_i64_le(data, at + 24)
-        self.wall_ms = read_i64_le(data, at + 32)
-        self.rows = i64(read_i32_le(data, at + 40))
-        self.row_bytes = i64(read_i32_le(data, at + 44)) & 0xFFFF
+        self.version = i64(data[at + layout.VERSION_AT])
+        self.kind = i64(data[at + layout.KIND_AT])
+        self.length = i64(read_i32_le(data, at + layout.LENGTH_AT))
+        self.position = read_i64_le(data, at + layout.POSITION_AT)
+        self.engine_ms = read_i64_le(data, at + layout.ENGINE_MS_AT)
+        self.wall_ms = read_i64_le(data, at + layout.WALL_MS_AT)
+        self.rows = i64(read_i32_le(data, at + layout.ROWS_AT))
+        self.row_bytes = i64(read_i32_le(data, at + layout.ROW_BYTES_AT)) & 0xFFFF
         self.rows_at = at + layout.FRAME_HEADER_BYTES
         self.var_at = self.rows_at + self.rows * self.row_bytes
-        self.var_bytes = i64(read_i32_le(data, at + 48))
-        self.durable = read_i64_le(data, at + 56)
+        self.var_bytes = i64(read_i32_le(data, at + layout.VAR_BYTES_AT))
+        self.durable = read_i64_le(data, at + layout.DURABLE_AT)
 
 
 def read_frame(data: bytes, at: i64, seed: int) -> Frame | None:
@@ -124,10 +124,11 @@ def read_frame(data: bytes, at: i64, seed: int) -> Frame | None:
         return None
     if magic != layout.FRAME_MAGIC:
         raise DamagedFrame("no frame begins here")
-    length = i64(read_i32_le(data, at + 12))
+    length = i64(read_i32_le(data, at + layout.LENGTH_AT))
     if length < layout.FRAME_HEADER_BYTES or length > FRAME_BYTES_MAX or length & 7 or length > left:
         raise DamagedFrame("the frame's length is wrong, or the frame is truncated")
-    if i64(crc32(data[at + 8 : at + length], seed)) != i64(read_i32_le(data, at + 4)) & 0xFFFFFFFF:
+    crc = i64(read_i32_le(data, at + layout.CRC_AT)) & 0xFFFFFFFF
+    if i64(crc32(data[at + layout.VERSION_AT : at + length], seed)) != crc:
         raise DamagedFrame("the frame's checksum is wrong")
     _check_version(data, at)
     frame = Frame(data, at)
@@ -137,7 +138,7 @@ def read_frame(data: bytes, at: i64, seed: int) -> Frame | None:
 
 
 def _check_version(data: bytes, at: i64) -> None:
-    version = i64(data[at + 8])
+    version = i64(data[at + layout.VERSION_AT])
     if version < 1 or version > layout.FRAME_VERSION:
         raise NewerFrame(f"frame version {version} is not known; use the newer Penstock that wrote it")
 
@@ -160,7 +161,7 @@ def read_frames(data: bytes, at: i64, base: i64, seed: int, last: bool) -> list[
     """
     found: list[Frame] = []
     while len(data) - at >= layout.FRAME_HEADER_BYTES:
-        length = i64(read_i32_le(data, at + 12))
+        length = i64(read_i32_le(data, at + layout.LENGTH_AT))
         if length > len(data) - at and not last:
             break
         try:
@@ -281,7 +282,7 @@ def var_fields(data: bytes, row_at: i64, frame: Frame) -> list[tuple[int, bytes]
     end = at + i64(read_i32_le(data, row_at + layout.VAR_LENGTH_AT))
     found: list[tuple[int, bytes]] = []
     while at < end:
-        length = i64(read_i32_le(data, at + 1))
+        length = i64(read_i32_le(data, at + layout.VAR_FIELD_LENGTH_AT))
         value_at = at + layout.VAR_HEADER_BYTES
         found.append((data[at], data[value_at : value_at + length]))
         at = value_at + length
@@ -351,7 +352,7 @@ def reseal_frame(data: bytes, found: Frame, bodies: bool, seed: int) -> bytes:
         at = found.var_at + i64(read_i32_le(data, row_at + layout.VAR_OFFSET_AT))
         end = at + i64(read_i32_le(data, row_at + layout.VAR_LENGTH_AT))
         while at < end:
-            length = i64(read_i32_le(data, at + 1)) + layout.VAR_HEADER_BYTES
+            length = i64(read_i32_le(data, at + layout.VAR_FIELD_LENGTH_AT)) + layout.VAR_HEADER_BYTES
             if bodies or data[at] != layout.TAG_BODY:
                 var.write(data[at : at + length])
             at += length

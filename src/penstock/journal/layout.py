@@ -63,6 +63,19 @@ LOG_FRAME: Final = 1  # A frame of the log: the changes of one turn.
 SNAPSHOT_FRAME: Final = 2  # A frame of a snapshot.
 SNAPSHOT_END_FRAME: Final = 3  # The last frame of a snapshot.
 
+# Offsets of the fields in a frame header. The magic is at 0.
+CRC_AT: Final = 4
+VERSION_AT: Final = 8
+KIND_AT: Final = 9
+LENGTH_AT: Final = 12
+POSITION_AT: Final = 16
+ENGINE_MS_AT: Final = 24
+WALL_MS_AT: Final = 32
+ROWS_AT: Final = 40
+ROW_BYTES_AT: Final = 44
+VAR_BYTES_AT: Final = 48
+DURABLE_AT: Final = 56
+
 # Offsets of the fields in a row.
 ID_AT: Final = 0
 ORDER_AT: Final = 8
@@ -152,6 +165,7 @@ OPTIONAL: Final = 192  # Events and tags with at least this number can be skippe
 
 # Var fields: a tag, a length and the bytes.
 VAR_HEADER_BYTES: Final = 5
+VAR_FIELD_LENGTH_AT: Final = 1  # Offset of the length in a var field. The tag is at 0.
 TAG_BODY: Final = 1
 TAG_KEY: Final = 2
 TAG_REASON: Final = 3

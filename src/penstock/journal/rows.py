@@ -22,19 +22,30 @@ from penstock.journal.frame import seal_frame, signed_crc
 from penstock.journal.layout import (
     ACTOR_AT,
     ASIDE_SHIFT,
+    BEFORE_AT,
     CONSUMER_CHANGED,
+    CREATED_AT,
+    DELIVERIES_AT,
     EVENT_AT,
+    EXPIRY_AT,
     FLAG_CLAIMED,
     FLAG_DOOMED,
     FLAG_GIVEN_UP,
     FLAG_ONCE,
     FRAME_HEADER_BYTES,
+    HOLDER_AT,
+    ID_AT,
     INTEGERS_RESERVED,
     LOG_FRAME,
     NOTED,
+    NUMBER_AT,
+    ORDER_AT,
+    PRIORITY_AT,
+    RETURNS_AT,
     ROW_BYTES,
     SESSION_MADE,
     SESSION_NAMED,
+    SINCE_AT,
     SNAPSHOT_DEDUP,
     SNAPSHOT_END,
     SNAPSHOT_JOB,
@@ -57,12 +68,16 @@ from penstock.journal.layout import (
     TAG_STAGE,
     TAG_UNIQUE,
     TAG_USER,
+    TIME_AT,
+    TTR_AT,
     TUBE_AT,
     TUBE_CHANGED,
     TUBE_DROPPED,
     TUBE_MADE,
     TUBE_NAMED,
     VAR_HEADER_BYTES,
+    VAR_OFFSET_AT,
+    WAKE_AT,
 )
 
 # A shorter body stays in memory, because a reference would save nothing.
@@ -565,24 +580,24 @@ class RowWriter(Outbox):
         if at + _ROW_WORDS > len(self._words):
             self._replace_buffer(2 * at)
         out = self._words
-        out[at] = job.id
-        out[at + 1] = job.order
-        out[at + 2] = job.wake
-        out[at + 3] = job.expiry
-        out[at + 4] = job.ttr
-        out[at + 5] = job.priority
-        out[at + 6] = now
-        out[at + 7] = job.created
-        out[at + 8] = before
-        out[at + 9] = session
-        out[at + 10] = job.local
-        out[at + 11] = tube
-        out[at + 12] = i64(job.deliveries) | (i64(job.nacks) << 32)
-        out[at + 13] = i64(job.returns) | (i64(job.ttl_minutes) << 32)
-        out[at + 14] = event | (i64(job.body_kind) << 32) | (i64(job.format) << 40)
-        out[at + 15] = var_start | ((self._var_bytes - var_start) << 32)
-        out[at + 16] = since
-        out[at + 17] = actor
+        out[at + ID_AT // 8] = job.id
+        out[at + ORDER_AT // 8] = job.order
+        out[at + WAKE_AT // 8] = job.wake
+        out[at + EXPIRY_AT // 8] = job.expiry
+        out[at + TTR_AT // 8] = job.ttr
+        out[at + PRIORITY_AT // 8] = job.priority
+        out[at + TIME_AT // 8] = now
+        out[at + CREATED_AT // 8] = job.created
+        out[at + BEFORE_AT // 8] = before
+        out[at + HOLDER_AT // 8] = session
+        out[at + NUMBER_AT // 8] = job.local
+        out[at + TUBE_AT // 8] = tube
+        out[at + DELIVERIES_AT // 8] = i64(job.deliveries) | (i64(job.nacks) << 32)
+        out[at + RETURNS_AT // 8] = i64(job.returns) | (i64(job.ttl_minutes) << 32)
+        out[at + EVENT_AT // 8] = event | (i64(job.body_kind) << 32) | (i64(job.format) << 40)
+        out[at + VAR_OFFSET_AT // 8] = var_start | ((self._var_bytes - var_start) << 32)
+        out[at + SINCE_AT // 8] = since
+        out[at + ACTOR_AT // 8] = actor
         self.rows += 1
         self.position += 1
 

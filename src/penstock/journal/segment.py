@@ -364,5 +364,5 @@ def _frame_length(data: bytes) -> int:
     """Return the frame length from a frame header if it is plausible, and the length of a header otherwise."""
     if len(data) < layout.FRAME_HEADER_BYTES or data[:4] != layout.FRAME_MAGIC.to_bytes(4, "little"):
         return layout.FRAME_HEADER_BYTES
-    length = int.from_bytes(data[12:16], "little")
+    length = int.from_bytes(data[layout.LENGTH_AT : layout.LENGTH_AT + 4], "little")
     return length if layout.FRAME_HEADER_BYTES <= length <= f.FRAME_BYTES_MAX else layout.FRAME_HEADER_BYTES

@@ -1,7 +1,7 @@
 """Writes the directory of version 1 that test_upgrade.py opens, with the last code that wrote version 1.
 
-    git worktree add /tmp/version-1 526bc98b
-    PYTHONPATH=/tmp/version-1/src:. python -m tests.journal.recovery.write_v1_directory
+    git worktree add ../version-1 526bc98b
+    PYTHONPATH=../version-1/src:. python -m tests.journal.recovery.write_v1_directory
 
 The result is tests/data/log/upgrade-v1.tar.xz: the directory of a queue that was killed, and `engine.json`, the engine
 that the same code got when it opened a copy of the directory. It is written once.

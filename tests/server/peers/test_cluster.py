@@ -170,6 +170,18 @@ def test_a_body_that_the_home_of_a_tube_does_not_allow_is_refused_through_anothe
     assert home.call("TUBE", "DROP", "small-bodies") == b"OK"
 
 
+def test_copies_on_other_nodes_have_the_headers_of_the_job(three: Cluster, wires: list[Wire]) -> None:
+    id = wires[0].call(
+        "ADDJOB", "traced", "body", 1000, "REPLICATE", 3, "HEADER", "trace", b"\xff", "HEADER", "tenant", "ann"
+    )
+    for wire in wires:
+        shown = wire.call("SHOW", id)
+        assert dict(zip(shown[::2], shown[1::2]))[b"headers"] == [b"trace", b"\xff", b"tenant", b"ann"]
+    taken = wires[1].call("GETJOB", "WITHHEADERS", "FROM", "traced")
+    assert taken == [[b"traced", id, b"body", b"headers", [b"trace", b"\xff", b"tenant", b"ann"]]]
+    assert wires[2].call("ACKJOB", id) == 1
+
+
 def test_the_history_of_a_job_is_read_on_the_node_that_created_it(three: Cluster) -> None:
     first, second = three.nodes[:2]
     id = first.ask("ADDJOB", "history", "body", 1000, "REPLICATE", 1)

@@ -62,6 +62,16 @@ def test_a_tube_is_used_through_any_node(wires: list[Wire]) -> None:
         third.call("TAKE", "any")
 
 
+def test_headers_pass_through_any_node(wires: list[Wire]) -> None:
+    home, other, third = wires
+    home.call("TUBE", "CREATE", "traced", "TYPE", "fifo")
+    other.call("PUT", "traced", "body", "HEADER", "trace", "abc")
+    (job,) = jobs(third.call("TAKE", "traced", "HEADERS"))
+    assert job[b"headers"] == [b"trace", b"abc"]
+    assert third.call("ACK", job[b"id"]) == 1
+    assert home.call("TUBE", "DROP", "traced") == b"OK"
+
+
 def test_a_take_through_one_node_is_woken_by_a_put_through_another(three: Cluster, wires: list[Wire]) -> None:
     home, other, third = wires
     home.call("TUBE", "CREATE", "woken", "TYPE", "fifottl")

@@ -97,7 +97,7 @@ class GatheredRows:
         end = at + length
         while at < end:
             tag = i64(data[at])
-            size = i64(read_i32_le(data, at + 1))
+            size = i64(read_i32_le(data, at + layout.VAR_FIELD_LENGTH_AT))
             at += layout.VAR_HEADER_BYTES
             if tag == layout.TAG_BODY:
                 self.bodies.add(data, at, size)

@@ -295,7 +295,7 @@ class Replay:
         end = at + i64(read_i32_le(data, row_at + layout.VAR_LENGTH_AT))
         while at < end:
             tag = i64(data[at])
-            length = i64(read_i32_le(data, at + 1))
+            length = i64(read_i32_le(data, at + layout.VAR_FIELD_LENGTH_AT))
             at += layout.VAR_HEADER_BYTES
             if tag == layout.TAG_BODY:
                 self._load_body(job, data, at, length, file, base)
@@ -468,7 +468,7 @@ def _check_tags(data: bytes, row_at: i64, found: f.Frame, position: i64) -> None
         tag = i64(data[at])
         if layout.is_unknown_tag(tag):
             raise _unknown(position, f"tag {tag}")
-        at += layout.VAR_HEADER_BYTES + i64(read_i32_le(data, at + 1))
+        at += layout.VAR_HEADER_BYTES + i64(read_i32_le(data, at + layout.VAR_FIELD_LENGTH_AT))
 
 
 def _unknown(position: i64, what: str) -> NewerJournal:

@@ -27,7 +27,7 @@ _KINDS: Final = pa.array(KINDS)
 _FIXED: Final = {0: LONG_ID_BYTES, 3: 1, 4: 1, 5: 1, 6: 8, 7: 8, 8: 4, 9: 4, 10: 1, 13: 1}
 # Bulks with the end offsets of variable-length values. The next bulk has the values.
 _ENDS: Final = (1, 11, 14)
-# The same for the headers, which a group has only if they were asked for.
+# The bulks of the headers, which a group has only on request: one byte per job, and end offsets.
 _HEADERS_FIXED: Final = 16
 _HEADERS_ENDS: Final = 17
 _STATE: Final = 3
