@@ -34,6 +34,7 @@ DECLARED: list[tuple[Callable[..., Any], tuple[Any, ...], int, str]] = [
     (c.find_tube, (b"t",), REPEAT, READS),
     (c.tubes, (), REPEAT, READS),
     (c.scan_tubes, (b"0", c.states), REPEAT, READS),
+    (c.scan_policies, (b"0",), REPEAT, READS),
     (c.tube_stats, (b"t", c.states), REPEAT, READS),
     (c.alter, (b"t", {"ttr": 1}), REPEAT, SETS),
     (c.alter_to, (b"t", None, {"ttr": 1}), REPEAT, SETS),

@@ -188,6 +188,29 @@ def test_tubes_are_listed_and_scanned_whole(shop: CommandEngine) -> None:
     assert shop.call("TUBE", "SCAN", "x").startswith("RANGE a cursor must be 0 or ")
 
 
+def test_a_scan_returns_the_policies_of_all_tubes_in_pages(shop: CommandEngine) -> None:
+    """A page has few different policies, because each takes time to write."""
+    policies = [FIFOTTL, UTUBE, DISQUE, *(dataclasses.replace(FIFOTTL, capacity=number) for number in range(1, 250))]
+    for number in range(600):
+        shop.engine.create_tube(b"tube %04d" % number, policies[number % len(policies)], NOW)
+    cursor, found, pages = b"0", [], 0
+    while pages == 0 or cursor != b"0":
+        cursor, page = shop.call("TUBE", "SCAN", cursor, "COUNT", 1000, "POLICY")
+        found += page
+        pages += 1
+        assert len({str(tube["policy"]) for tube in page}) <= 100
+    assert pages == 6
+    assert found == [shop.call("TUBE", "INFO", b"tube %04d" % number) for number in range(600)]
+    one = dataclasses.replace(FIFOTTL, notes="x" * 5_000)
+    for number in range(400):
+        shop.engine.create_tube(b"long %04d" % number, one, NOW)
+    cursor, page = shop.call("TUBE", "SCAN", 0, "COUNT", 1000, "POLICY", "MATCH", "long*")
+    assert cursor != b"0" and 150 < len(page) < 200, "the reply is at most a megabyte long"
+    assert shop.call("TUBE", "SCAN", 0, "POLICIES").startswith(
+        "SYNTAX TUBE has no option POLICIES; did you mean POLICY"
+    )
+
+
 def test_an_expensive_pattern_ends_its_page_early(shop: CommandEngine) -> None:
     for number in range(3):
         shop.engine.create_tube(b"a" * 65_000 + b"%d" % number, FIFOTTL, NOW)

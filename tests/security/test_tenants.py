@@ -182,7 +182,15 @@ def test_listings_show_own_tubes_only(node: Node, secrets: Secrets) -> None:
     for line in (
         *("QSCAN", "QSCAN 0 BUSYLOOP", "QSCAN 0 MINLEN 0", "JSCAN", "JSCAN 0 BUSYLOOP REPLY all", "JSCAN 0 REPLY all"),
         *("JOB SCAN 0", "JOB SCAN 0 COUNT 1000", "JOB SCAN 0 PACKED", "JOB SCAN 0 IDS", "JOB HELD", "TUBE LIST"),
-        *("TUBE SCAN 0", "TUBE SCAN 0 MATCH *", "TUBE SCAN 0 MATCH can*", "INFO", "INFO all", "INFO jobs"),
+        *(
+            "TUBE SCAN 0",
+            "TUBE SCAN 0 MATCH *",
+            "TUBE SCAN 0 POLICY",
+            "TUBE SCAN 0 MATCH can*",
+            "INFO",
+            "INFO all",
+            "INFO jobs",
+        ),
         *("INFO queues", "INFO commandstats", "COMMAND", "COMMAND DOCS", "CLIENT ID", "HELLO", "IDENTIFY"),
     ):
         answer = node.tenant.ask(*line.split())

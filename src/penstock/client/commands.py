@@ -427,9 +427,13 @@ def names(answer: Reply) -> list[str]:
     return [to_text(octets(name)) for name in items(answer)]
 
 
+_YES_NO_FIELDS: Final = frozenset(
+    field.name for field in dataclasses.fields(TubePolicy) if isinstance(field.default, bool)
+)
+
+
 def policy(answer: Reply) -> TubePolicy:
     """Return the policy of a tube, from the reply to TUBE INFO."""
-    kinds = {field.name: field.default for field in dataclasses.fields(TubePolicy)}
     fields: dict[str, Any] = {}
     for word, value in answer[b"policy"].items():
         name = octets(word).decode()
@@ -437,7 +441,7 @@ def policy(answer: Reply) -> TubePolicy:
             value = value.decode()
         elif isinstance(value, list):
             value = [octets(each).decode() for each in value]
-        elif isinstance(kinds.get(name), bool):
+        elif name in _YES_NO_FIELDS:
             value = value == 1
         fields[name] = value
     return policy_from(fields)
@@ -632,6 +636,16 @@ def scan_tubes(cursor: bytes, of_tube: Callable[[Reply], T]) -> Call[tuple[bytes
         return after, [of_tube(each) for each in found]
 
     return Call([b"TUBE", b"SCAN", cursor, b"COUNT", b"1000"], read, REPEAT)
+
+
+def scan_policies(cursor: bytes) -> Call[tuple[bytes, list[tuple[str, TubePolicy]]]]:
+    """Ask for a page of tubes. The result is the next cursor, and the name and policy of each tube."""
+
+    def read(answer: Reply) -> tuple[bytes, list[tuple[str, TubePolicy]]]:
+        after, found = page(cursor, answer)
+        return after, [(name(each), policy(each)) for each in found]
+
+    return Call([b"TUBE", b"SCAN", cursor, b"COUNT", b"1000", b"POLICY"], read, REPEAT)
 
 
 def tube_stats(name: bytes, read: Callable[[Reply], T]) -> Call[T]:

@@ -64,12 +64,18 @@ _COUNT_DEFAULT: Final = 100
 # The estimated bytes of a tube's statistics in a reply, without its name.
 _STATS_BYTES: Final = 400
 
+# TUBE SCAN POLICY: the estimated bytes of a tube in a reply, without its name and policy. A page ends after this many
+# different policies, because writing one takes about 20 microseconds. Most tubes share a few policies.
+_INFO_BYTES: Final = 150
+_POLICIES_MAX: Final = 100
+
 # Matching costs the length of the pattern times the length of the name. After this much work a scan stops and returns
 # its cursor.
 _PATTERN_BYTES_MAX: Final = 256
 _MATCH_WORK_MAX: Final = 1_000_000
 
 _OPTION_WORDS: Final = [word.decode() for word in _OPTIONS]
+_POLICY_FIELDS: Final = [field.name for field in dataclasses.fields(TubePolicy)]
 
 
 class TubeCommands:
@@ -111,7 +117,10 @@ class TubeCommands:
         self.context.run_sliced(caller, _TubeNames(self._engine), now)
 
     def scan(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """Run TUBE SCAN cursor [COUNT n] [MATCH pattern]: reply with some tubes and the next cursor."""
+        """Run TUBE SCAN cursor [COUNT n] [MATCH pattern] [POLICY]: reply with some tubes and the next cursor.
+
+        The reply has the statistics of each tube. With POLICY, it has for each tube the reply of TUBE INFO instead.
+        """
         scan = _Scan(self._engine, parse_cursor(args[2]))
         words = Words(args, 3)
         while words.has_more():
@@ -120,8 +129,10 @@ class TubeCommands:
                 scan.count = min(check_count(words.integer(), "COUNT"), SLICE)
             elif word == b"MATCH":
                 scan.match(words.value())
+            elif word == b"POLICY":
+                scan.shows_policies = True
             else:
-                raise words.unknown(["COUNT", "MATCH"])
+                raise words.unknown(["COUNT", "MATCH", "POLICY"])
         self._engine.advance(now)
         self.context.run_sliced(caller, scan, now)
 
@@ -173,13 +184,7 @@ class TubeCommands:
         return self.context.tube(name)
 
     def _write_info(self, reply: Reply, tube: Tube) -> None:
-        reply.map(7)
-        _write_head(reply, tube)
-        reply.bulk(b"policy")
-        _write_policy(reply, tube.policy)
-        _write_pauses(reply, tube)
-        _write_pair(reply, b"jobs", tube.total())
-        _write_pair(reply, b"body-bytes", tube.body_bytes)
+        _write_info(reply, tube, _encode_policy(tube.policy, reply.resp3))
 
 
 def _read_policy(
@@ -280,11 +285,24 @@ def _write_pair(reply: Reply, name: bytes, value: int) -> None:
     reply.integer(value)
 
 
-def _write_policy(reply: Reply, policy: TubePolicy) -> None:
-    """Write every field of a policy under its name. NEVER is written as null, and an unset number as -1."""
-    fields = dataclasses.asdict(policy)
-    reply.map(len(fields))
-    for name, value in fields.items():
+def _write_info(reply: Reply, tube: Tube, policy: bytes) -> None:
+    """Write the reply of TUBE INFO. `policy` is the encoded policy of the tube."""
+    reply.map(7)
+    _write_head(reply, tube)
+    reply.bulk(b"policy")
+    reply.raw(policy)
+    _write_pauses(reply, tube)
+    _write_pair(reply, b"jobs", tube.total())
+    _write_pair(reply, b"body-bytes", tube.body_bytes)
+
+
+def _encode_policy(policy: TubePolicy, resp3: bool) -> bytes:
+    """Return every field of a policy under its name. NEVER is written as null, and an unset number as -1."""
+    reply = Reply()
+    reply.resp3 = resp3
+    reply.map(len(_POLICY_FIELDS))
+    for name in _POLICY_FIELDS:
+        value: Any = getattr(policy, name)
         reply.bulk(name.encode())
         if value == NEVER:
             reply.null()
@@ -294,6 +312,7 @@ def _write_policy(reply: Reply, policy: TubePolicy) -> None:
             reply.bulk(value.encode())
         else:
             reply.bulks([each.encode() for each in value])
+    return reply.take()
 
 
 class _TubeNames(PagedReply):
@@ -324,6 +343,8 @@ class _Scan(PagedReply):
     def __init__(self, engine: Engine, cursor: int) -> None:
         super().__init__()
         self.count: int = _COUNT_DEFAULT
+        self.shows_policies = False
+        self._policies: dict[TubePolicy, bytes] = {}  # The policies of this page, encoded.
         self._engine = engine
         self._cursor = cursor
         self._pattern: Glob | None = None
@@ -353,9 +374,25 @@ class _Scan(PagedReply):
                 break
             work += len(tube.name) * self._pattern_length
             if self._pattern is None or self._pattern.matches(tube.name.decode("latin-1")):
-                write_stats(page, tube, now, False)
+                if not self.shows_policies:
+                    write_stats(page, tube, now, False)
+                elif not self._add_info(page, tube):
+                    self._cursor = tube.number
+                    break
                 self.found += 1
         self.add(page)
+        return True
+
+    def _add_info(self, page: Reply, tube: Tube) -> bool:
+        """Write the reply of TUBE INFO to the page. Return False if the page is full."""
+        policy = self._policies.get(tube.policy)
+        if policy is None:
+            if len(self._policies) == _POLICIES_MAX:
+                return False
+            policy = self._policies[tube.policy] = _encode_policy(tube.policy, page.resp3)
+        if not self.fits(page, _INFO_BYTES + len(tube.name) + len(policy), False):
+            return False
+        _write_info(page, tube, policy)
         return True
 
 

@@ -125,8 +125,8 @@ def native_rows(server: Server) -> list[Command]:
         command("tube truncate 3 w admin", "name", "Delete all jobs of a tube. Return their number.", tubes.truncate),
         command("tube drop 3 w admin", "name", "Delete a tube and its jobs.", tubes.drop),
         command(
-            *("tube scan -3 r read", "cursor [COUNT n] [MATCH pattern]"),
-            *("Iterate over the tubes and their numbers of jobs.", tubes.scan),
+            *("tube scan -3 r read", "cursor [COUNT n] [MATCH pattern] [POLICY]"),
+            *("Iterate over the tubes and their numbers of jobs, or their policies.", tubes.scan),
         ),
         command("tube list 2 r read", "", "List the names of all tubes.", tubes.names),
         # All nodes of a cluster
