@@ -8,6 +8,7 @@ import pytest
 
 from penstock.cluster import messages as m
 from penstock.cluster.messages import Credentials, TunnelMessage
+from penstock.core import policy
 from penstock.core import states as s
 from penstock.node.tunnels import WINDOW_BYTES
 from penstock.wire.iproto import IprotoReply
@@ -687,3 +688,16 @@ def test_a_question_is_answered_although_the_client_sends_no_more(nodes: LinkedN
     nodes[0].turn.end_input(client)
     nodes.settle()
     assert client.replies() == [1] and client.is_shut
+
+
+def test_the_answer_to_a_question_is_not_used_for_a_later_command(nodes: LinkedNodes) -> None:
+    client, there = nodes[0].connect(), nodes[1].connect()
+    client.feed("stage", "s", "new", "JOB", "a")
+    nodes[0].settle()
+    # While the other node is asked for the stage, it creates the tube. The command is forwarded when it runs again.
+    nodes[1].engine.create_tube(b"new", policy.FIFOTTL, nodes.clock.ms)
+    nodes[0].cluster.homes.add(b"new", nodes[1].id, nodes.clock.ms)
+    nodes.settle()
+    assert client.replies() == [1] and nodes[1].engine.stages.by_name
+    assert ask(nodes, client, "publish", "s") == 1
+    assert len(ask(nodes, there, "take", "new")) == 1

@@ -52,6 +52,7 @@ class QuestionWait(PeerWait):
 
     question: i64  # The number of the question.
     about: i64  # The subject of the question.
+    name: bytes  # The queue, stage or consumer that it is about.
     asked: list[bytes]  # Nodes that have not answered.
     answered: list[bytes]  # Other nodes that have answered.
     answers: i64  # How many nodes have answered, including this one.
@@ -63,6 +64,7 @@ class QuestionWait(PeerWait):
         super().__init__(question.number, connection, tag)
         self.question = question.number
         self.about = question.about
+        self.name = question.queue
         self.asked = asked
         self.answered = []
         self.answers = 0

@@ -6,6 +6,7 @@ from typing import Final
 
 from mypy_extensions import i64, mypyc_attr
 
+from penstock.cluster.questions import QuestionWait
 from penstock.core.job import Job
 from penstock.core.sessions import Session
 from penstock.core.tube_patterns import EVERY_TUBE, TubePatterns
@@ -50,6 +51,8 @@ class Caller:
     entry_node: bytes  # The node that its client is connected to; empty if that is this node.
     last_command: bytes  # The name of the command that it sent last.
     on_wait_end: WaitReply | None  # Writes the reply when `wait` ends.
+    # The answers of other nodes that the running command has asked for, by the name of the stage or consumer.
+    answers: dict[bytes, QuestionWait] | None
     unsent: list[Job]  # Jobs that were delivered in replies that are not sent yet.
     unsent_deliveries: list[int]  # The delivery number of each job in `unsent`.
     owed: i64  # The bytes of a long reply that are still to follow.
@@ -72,6 +75,7 @@ class Caller:
         self.entry_node = b""
         self.last_command = b""
         self.on_wait_end = None
+        self.answers = None
         self.unsent = []
         self.unsent_deliveries = []
         self.owed = 0

@@ -41,9 +41,6 @@ NO_NODE: Final = 0
 NODES_UP: Final = 1  # All that are not failed.
 ALL_NODES: Final = 2
 
-# All recorded questions are dropped when there are more than this many. Those of disconnected clients would stay.
-_SOUGHT_MAX: Final = 4_096
-
 _LEAVING: Final = b"LEAVING This node is leaving the cluster, please connect to a different one"
 
 # Its first argument is a caller, as the server's own subclass of `Caller`.
@@ -62,7 +59,6 @@ class CommandContext:
     ignored: IgnoredOptions  # Logs the options of Tarantool's queue that are ignored.
     continue_sliced: StartLong | None  # Continues a command in slices. None: commands run in one piece.
     remote: RemoteCommands  # The commands that run on other nodes.
-    _questions: dict[int, dict[bytes, QuestionWait]]  # Questions of a command by name, by the number of its connection.
     _body_of: Callable[[Job], bytes]
     _make_room: Callable[[int], None]
 
@@ -87,7 +83,6 @@ class CommandContext:
         self.ignored = IgnoredOptions()
         self.continue_sliced = None
         self.remote = NO_REMOTE_COMMANDS
-        self._questions = {}
         self._make_room = make_room
         self._body_of = body_of
 
@@ -233,16 +228,16 @@ class CommandContext:
         """
         if self.cluster is None or self.cluster.members.size() == 1:
             return b""
-        asked = self._questions.pop(int(caller.connection.number), {})
+        answers = caller.answers
         for name in names:
-            wait = asked.get(name)
+            wait = None if answers is None else answers.get(name)
             if wait is None:
-                self._questions[int(caller.connection.number)] = asked
                 raise NeedsLookup(int(about), name)
             if wait.where:
                 return wait.where
-        for name in names:
-            self._check_answers(about, name, asked[name], must_answer)
+        if answers is not None:
+            for name in names:
+                self._check_answers(about, name, answers[name], must_answer)
         return b""
 
     def _check_answers(self, about: i64, name: bytes, wait: QuestionWait, must_answer: i64) -> None:
@@ -267,11 +262,7 @@ class CommandContext:
         if isinstance(what, NeedsDecision):
             return self.cluster.elections.wait_for_decision(caller.connection, what.where.promised, tag, now)
         assert isinstance(what, NeedsLookup)
-        wait = self.cluster.ask(caller.connection, what.about, what.name, 0, _ANSWER_MS, tag, now)
-        if len(self._questions) > _SOUGHT_MAX:
-            self._questions = {}
-        self._questions.setdefault(int(caller.connection.number), {})[what.name] = wait
-        return wait
+        return self.cluster.ask(caller.connection, what.about, what.name, 0, _ANSWER_MS, tag, now)
 
     def _check_home(self, name: bytes, policy: TubePolicy) -> None:
         if self.cluster is not None and not self.cluster.elections.may_make(name, policy):

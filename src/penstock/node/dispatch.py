@@ -272,7 +272,7 @@ class Dispatcher:
                     error = NeedsDecision(error)
                 if isinstance(error, NeedsAnswer):
                     wait = self.remote.ask(caller, error, caller, now)
-                    caller.wait_for(wait, _RerunCommand(self, command, args))
+                    caller.wait_for(wait, _RerunCommand(self, command, args, caller.answers))
                 elif isinstance(error, Elsewhere):
                     self._forward(caller, command, args, error)
                 else:
@@ -383,16 +383,26 @@ class _RerunCommand(WaitReply):
     _dispatcher: Dispatcher
     _command: Command
     _args: list[bytes]
+    _answers: dict[bytes, QuestionWait]  # The answers to earlier questions of the command.
 
-    def __init__(self, dispatcher: Dispatcher, command: Command, args: list[bytes]) -> None:
+    def __init__(
+        self, dispatcher: Dispatcher, command: Command, args: list[bytes], answers: dict[bytes, QuestionWait] | None
+    ) -> None:
         self._dispatcher = dispatcher
         self._command = command
         self._args = args
+        self._answers = {} if answers is None else answers
 
     def write(self, caller: Caller, wait: Waiting, now: i64) -> None:
-        """Run the command again, because the question was answered."""
+        """Run the command again, because the question was answered. Its answers are not used for other commands."""
         check_question_answered(wait)
-        self._dispatcher.run(caller, self._command, self._args, now)
+        if isinstance(wait, QuestionWait):
+            self._answers[wait.name] = wait
+        caller.answers = self._answers
+        try:
+            self._dispatcher.run(caller, self._command, self._args, now)
+        finally:
+            caller.answers = None
 
 
 def check_question_answered(wait: Waiting) -> None:

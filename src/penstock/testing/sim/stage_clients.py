@@ -87,7 +87,9 @@ class StageWriter(TubeClient):
             words += [b"PRIORITY", b"%d" % put.priority] if put.priority else []
 
         def send() -> None:
-            record.touched = self.now
+            if tries == _TRIES_MAX:
+                # A repeated command may add nothing. Then it does not restart the expiry of the stage.
+                record.touched = self.now
             self.world.history.note(self.now, "stage", self.number, record.name, len(group))
             self.ask(words, 4 * SECOND, lambda answer, local, sent: staged(answer))
 
