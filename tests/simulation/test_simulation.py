@@ -296,6 +296,24 @@ FOUND_WITH_TUBES_AND_OPTIONS: dict[str, tuple[int, str]] = {
         "faults_every_ms=1000 tubes=1,5 grace_ms=0 iproto_grace_ms=2000 iproto_share=0.3 hold_share=0.2 "
         "cut_share=0.2 features=pipelines,big_bodies,few_guests",
     ),
+    "the answer about a stage that did not exist yet was used for a later command of the connection": (
+        2_127,
+        "nodes=2 node_timeout_ms=3000 journal=always sync_us=200 turn_us=1000 drift_ppm=0 delay_us=20000 loss=0.0 "
+        "duplication=0.0 encoded=0 producers=1 consumers=2 queues=1 jobs=30 replicate=3 retry_s=1 ttl_s=86400 "
+        "delay_s=0 body_bytes=1,4000 async_share=0.0 nack_share=0.3 drop_share=0.3 elsewhere_share=0.0 "
+        "fast_share=0.0 working_share=0.0 chaos_ms=7972 nemeses=one_way,full_disk,lost_home faults_every_ms=3000 "
+        "tubes=0,1,6 grace_ms=0 iproto_grace_ms=0 iproto_share=0.5 hold_share=0.0 cut_share=0.2 "
+        "features=stages,crowded,users,late_tubes,big_bodies,once",
+    ),
+    "a client gave up a job and kept the session that held it": (
+        2_811,
+        "nodes=2 node_timeout_ms=2000 journal=always sync_us=1000 turn_us=1000 drift_ppm=50000 delay_us=5000 "
+        "loss=0.0 duplication=0.0 encoded=0 producers=2 consumers=2 queues=1 jobs=100 replicate=3 retry_s=1 "
+        "ttl_s=86400 delay_s=0 body_bytes=1 async_share=0.0 nack_share=0.1 drop_share=0.3 elsewhere_share=0.0 "
+        "fast_share=0.0 working_share=0.0 chaos_ms=8763 nemeses=one_way,swizzle,lost_home faults_every_ms=3000 "
+        "tubes=1 grace_ms=0,5000 iproto_grace_ms=500 iproto_share=0.3 hold_share=0.0 cut_share=0.05 "
+        "features=crowded,users,late_tubes,few_guests,once,loading",
+    ),
 }
 
 

@@ -39,6 +39,9 @@ _BIG_BODY = 300_000
 # In a cluster without faults, a wait of a client that sends no more ends within this time.
 _STOPS_AFTER = 300 * MS
 
+# A client tries to finish a job this often if the outcome is unknown or the home cannot be reached.
+_TRIES_MAX = 20
+
 # The error of a home that accepts no more forwarded clients.
 _TOO_MANY = b"max number of clients reached"
 
@@ -612,13 +615,17 @@ class TubeConsumer(TubeClient):
             finish.outcome = self.refused(answer)
             finish.refusal = answer.line.decode()
             keeps = finish.outcome == UNKNOWN or self.is_unreachable(answer)
-            keeps = keeps and len(lease.finishes) < 20
         elif answer is None:
             keeps = True
         else:
             finish.outcome = DONE
             if finish.verb == "ack" and lease.resumed:
                 self.world.sometimes("a job was acked by a resumed session")
+        if keeps and len(lease.finishes) >= _TRIES_MAX:
+            # A worker that gives up a job gives up its session, too. Otherwise the session would hold the job.
+            self._lost_connection()
+            self.end_session()
+            self.hang_up()
         if not keeps and lease in self.held:
             self.held.remove(lease)
         self.world.history.note(self.now, "finished", lease.body, finish.verb, finish.outcome)
