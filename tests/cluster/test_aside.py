@@ -10,6 +10,7 @@ from penstock.core.job import ASIDE
 from penstock.journal.history.columns import batches
 from penstock.journal.layout import FLAG_ASIDE, FLAG_WAS_ASIDE
 from penstock.journal.maintenance.snapshot import take_snapshot
+from penstock.testing.invariants import check
 
 from .cluster_nodes import Node, NodeCluster
 from .test_leaving import leave
@@ -167,3 +168,15 @@ def test_a_copy_that_its_user_delays_again_stays_aside() -> None:
     id = put(guild, "replicate", 2, "retry", 100)
     assert guild[1].ask("job", "switch", id, "delayed", "delay", "50s") == b"OK"
     assert story(guild[1]) == ["(moved in delayed)", "(switched to delayed)"]
+
+
+def test_the_invariants_find_a_job_that_is_aside_and_ready() -> None:
+    guild = NodeCluster(2, disks=True)
+    put(guild, "replicate", 2, "retry", 100)
+    check(guild[0].engine)
+    [job] = guild[0].jobs()
+    copy = job.copy()
+    assert copy is not None
+    copy.aside = ASIDE
+    with pytest.raises(AssertionError, match="E12"):
+        check(guild[0].engine)

@@ -15,6 +15,7 @@ size of the engine, so this is for tests, simulations and debugging, never for p
     E11 the oldest ready time of a tube is the earliest time since which one of its ready jobs is ready; with keys, only
         the first ready job of each key below its limit counts; no job has entered its state before it was created or
         after the present time
+    E12 a job that waits for another node is delayed, or is an at-most-once job that is being handed over
 
 While deadlines are due that no turn has processed yet, the engine is *behind*, and E9 is not checked. tube_checks.py
 checks one tube, wait_checks.py checks waiting commands.
@@ -28,7 +29,7 @@ from penstock.core import states as s
 from penstock.core.batches import OPEN, Claim
 from penstock.core.deadlines import NOWHERE, Timed
 from penstock.core.engine import Engine
-from penstock.core.job import HELD_BY_CLAIM, NO_SLOT, Job
+from penstock.core.job import ASIDE, ASIDE_NEXT, HELD_BY_CLAIM, NO_SLOT, NOT_ASIDE_NEXT, Job
 from penstock.core.limits import NEVER, NO_ROOM_MS
 from penstock.core.moves import row_label_bytes
 from penstock.core.sessions import Session
@@ -49,6 +50,7 @@ def check(engine: Engine) -> None:
         assert job.tube in by_tube, f"E2: {shown(job)} is of a tube that is not there"
         by_tube[job.tube].append(job)
         assert job.created <= job.since <= engine.now, f"E11: {shown(job)} is in its state since {job.since}"
+        _check_aside(job)
     for tube in engine.tubes.values():
         check_tube(tube, by_tube[tube.slot])
     same("E2", "taken jobs", engine.taken_count, sum(job.state == s.TAKEN for job in jobs))
@@ -66,6 +68,15 @@ def check(engine: Engine) -> None:
     _check_stages(engine, jobs)
     if not is_behind(engine):
         check_served(engine)
+
+
+def _check_aside(job: Job) -> None:
+    """Check E12. Between two events, no change of `aside` is pending."""
+    copy = job.copy()
+    if copy is not None:
+        assert not copy.aside & (ASIDE_NEXT | NOT_ASIDE_NEXT), f"E12: {shown(job)} has an unfinished event"
+        may_be = job.state == s.DELAYED or (job.state == s.TAKEN and job.once)
+        assert may_be or not copy.aside & ASIDE, f"E12: {shown(job)} waits for another node"
 
 
 def is_behind(engine: Engine) -> bool:
