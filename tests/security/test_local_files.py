@@ -311,7 +311,8 @@ def test_secrets_can_be_read_from_files(tmp_path: Path, monkeypatch: pytest.Monk
     (tmp_path / "secret").write_text(f"{SECRET}\n")
     monkeypatch.setenv("PENSTOCK_REQUIREPASS_FILE", str(tmp_path / "password"))
     monkeypatch.setenv("PENSTOCK_CLUSTER_SECRET_FILE", str(tmp_path / "secret"))
-    with serving(tmp_path, "--iproto-port", "0", "--cluster-port", str(free_port())) as server:
+    words = ["--iproto-port", "0", "--cluster-port", str(free_port())]
+    with serving(tmp_path, *words, is_forked=False) as server:
         with server.client() as client:
             assert client.ask("AUTH", "s3cret") == b"OK"
             assert client.ask("CONFIG", "GET", "cluster-secret") == [b"cluster-secret", b"***"]

@@ -28,10 +28,6 @@ class Node(Server):
         home.mkdir(exist_ok=True)
         super().__init__(home, "--dir", ".", "--cluster-node-timeout", str(TIMEOUT_MS), "--iproto-port", "0", *words)
 
-    def _spawn(self, words: list[str]) -> Forked:  # type: ignore[override]
-        self._said = self._next_files()
-        return Forked(["serve", *words], self.home, *self._said)
-
     def ask(self, *words: bytes | str | int) -> object:
         """Return the reply to a command, sent on a new connection."""
         with contextlib.closing(Wire(self.port)) as wire:
@@ -80,8 +76,9 @@ class Node(Server):
 class LastingNode(Node):
     """A node that restarts itself. After the first restart it is a process of its own."""
 
-    def _spawn(self, words: list[str]) -> Forked | subprocess.Popen[bytes]:  # type: ignore[override]
-        return Server._spawn(self, words) if self._said else super()._spawn(words)
+    def _spawn(self, words: list[str], prelude: str = "") -> Forked | subprocess.Popen[bytes]:
+        self._is_forked = not self._said
+        return super()._spawn(words, prelude)
 
 
 class Cluster:

@@ -113,8 +113,8 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Server]]:
     """A function that starts servers in the test's directory. Those that still run are stopped cleanly at the end."""
     started: list[Server] = []
 
-    def start(*words: str, password: str = "") -> Server:
-        started.append(Server(tmp_path, *words, password=password))
+    def start(*words: str, password: str = "", is_forked: bool = True) -> Server:
+        started.append(Server(tmp_path, *words, password=password, is_forked=is_forked))
         return started[-1]
 
     yield start

@@ -12,10 +12,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import penstock
 from tests.ports import free_port
 from tests.wire.client_input import encode
+
+from .forked_servers import Forked
 
 # Much longer than any operation takes. A test that waits this long has found a hang.
 PATIENCE_S = 20.0
@@ -39,9 +42,18 @@ class Server:
     """`penstock serve` on a free port, in its own directory."""
 
     def __init__(
-        self, directory: Path, *flags: str, config: str = "", port_flag: str = "--port", prelude: str = ""
+        self,
+        directory: Path,
+        *flags: str,
+        config: str = "",
+        port_flag: str = "--port",
+        prelude: str = "",
+        is_forked: bool = True,
     ) -> None:
-        """Start the server. `prelude` is Python code that its process runs first."""
+        """Start the server. `prelude` is Python code that its process runs before it imports anything.
+
+        `is_forked` must be false if the test reads the command line or the environment of the process.
+        """
         self.directory = directory
         self.port = free_port()
         words = [port_flag, str(self.port), "--dir", str(directory / "data"), *flags]
@@ -49,11 +61,16 @@ class Server:
             (directory / "penstock.toml").write_text(config)
             words.insert(0, str(directory / "penstock.toml"))
         self.log = directory / "log"
+        self.process = self._spawn(words, prelude, is_forked and not prelude)
+        wait_until(self._is_up)
+
+    def _spawn(self, words: list[str], prelude: str, is_forked: bool) -> Forked | subprocess.Popen[bytes]:
+        if is_forked:
+            return Forked(["serve", *words], Path.cwd(), self.log, self.log, environment=os.environ)
         with self.log.open("wb") as log:
             environment = os.environ | {"PYTHONPATH": str(Path(penstock.__file__).parent.parent)}
             command = [sys.executable, "-c", f"{prelude}\n{_SERVE}", "serve", *words]
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
-        wait_until(self._is_up)
+            return subprocess.Popen(command, stdout=log, stderr=log, env=environment)
 
     def _is_up(self) -> bool:
         """Return whether the server accepts connections. It has noticed the end of the connection that asked."""
@@ -101,11 +118,9 @@ class Server:
 
 
 @contextmanager
-def serving(
-    directory: Path, *flags: str, config: str = "", port_flag: str = "--port", prelude: str = ""
-) -> Iterator[Server]:
-    """Run a server, and check that it had no internal error."""
-    server = Server(directory, "--fsync", "never", *flags, config=config, port_flag=port_flag, prelude=prelude)
+def serving(directory: Path, *flags: str, **options: Any) -> Iterator[Server]:
+    """Run a server with the options of `Server`, and check that it had no internal error."""
+    server = Server(directory, "--fsync", "never", *flags, **options)
     try:
         yield server
         server.stop()

@@ -11,13 +11,16 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Self
 
 import penstock
 from tests.ports import free_port
+
+from .forked_servers import Forked
 
 # Much longer than any operation takes. A test that waits this long has lost a reply.
 PATIENCE_S = 20.0
@@ -193,9 +196,15 @@ def configured(wire: Wire, name: str, value: str | int) -> Iterator[None]:
 class Server:
     """A `penstock serve` process that is ready."""
 
-    def __init__(self, home: Path, *words: str, password: str = "") -> None:
-        """Start the server in a directory, with these arguments and a free port."""
+    process: Forked | subprocess.Popen[bytes]
+
+    def __init__(self, home: Path, *words: str, password: str = "", is_forked: bool = True) -> None:
+        """Start the server in a directory, with these arguments and a free port.
+
+        `is_forked` must be false for a server that restarts itself, and if the test is about the command line.
+        """
         self.home = home
+        self._is_forked = is_forked
         self._password = password
         self._said: list[Path] = []
         self._wires: list[Wire] = []
@@ -207,19 +216,40 @@ class Server:
             ports += ["--iproto15-port", str(self.iproto15_port), "--cluster-port", str(self.bus_port)]
             self._words = [*words, *ports]
             self.process = self._spawn(self._words)
-            if wait_for(lambda: self.answers() or self.process.poll() is not None) and self.process.poll() is None:
+            self._wait_for_start(lambda: self.answers() or self.process.poll() is not None)
+            if self.is_running:
                 return
             said = self._said[1].read_text()
             if "cannot listen" not in said:
                 break
         raise AssertionError(f"the server did not start: {said}")
 
-    def _spawn(self, words: list[str]) -> subprocess.Popen[bytes]:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Stop the server, or kill it if the test has failed."""
+        if kind is None:
+            self.stop()
+        else:
+            self.kill()
+
+    def _spawn(self, words: list[str], prelude: str = "") -> Forked | subprocess.Popen[bytes]:
         self._said = self._next_files()
+        if self._is_forked:
+            return Forked(["serve", *words], self.home, *self._said, prelude)
         with self._said[0].open("wb") as out, self._said[1].open("wb") as err:
             return subprocess.Popen(
                 [*PENSTOCK, "serve", *words], cwd=self.home, env=environment(), stdout=out, stderr=err
             )
+
+    def _wait_for_start(self, condition: Callable[[], bool]) -> None:
+        """Wait until `condition()` is true. If it stays false, kill the process, because no test can."""
+        try:
+            wait_for(condition)
+        except BaseException:
+            self.kill()
+            raise
 
     def _next_files(self) -> list[Path]:
         """Return the output files of the next process."""
@@ -261,7 +291,7 @@ class Server:
     def start_again(self, *words: str) -> None:
         """Start a server that has ended again, in the same directory, with additional arguments."""
         self.process = self._spawn([*self._words, *words])
-        wait_for(lambda: self.answers() or self.process.poll() is not None)
+        self._wait_for_start(lambda: self.answers() or self.process.poll() is not None)
         assert self.is_running, self._said[1].read_text()
 
     def ended(self) -> int:
@@ -292,18 +322,23 @@ class Server:
         self._wires.clear()
 
 
-def refusals(home: Path, *starts: Sequence[str]) -> list[tuple[int, str]]:
-    """Return the exit codes and the outputs of servers that do not start. All are started at once."""
-    processes = [
-        subprocess.Popen([*PENSTOCK, "serve", *words], cwd=home, env=environment(), stderr=subprocess.PIPE, text=True)
-        for words in starts
-    ]
-    try:
-        told = [process.communicate(timeout=PATIENCE_S)[1] for process in processes]
-        return [(process.returncode, text) for process, text in zip(processes, told, strict=True)]
-    finally:
-        for process in processes:
-            process.kill()
+def refusals(home: Path, *starts: Sequence[str], **variables: str) -> list[tuple[int, str]]:
+    """Return the exit codes and the error outputs of servers that do not start. All are started at once.
+
+    `variables` are added to their environment.
+    """
+    with tempfile.TemporaryDirectory() as outputs:
+        errors = [Path(outputs, str(number)) for number in range(len(starts))]
+        processes = [
+            Forked(["serve", *words], home, Path(os.devnull), error, environment=environment() | variables)
+            for words, error in zip(starts, errors, strict=True)
+        ]
+        try:
+            codes = [process.wait(PATIENCE_S) for process in processes]
+            return [(code, error.read_text()) for code, error in zip(codes, errors, strict=True)]
+        finally:
+            for process in processes:
+                process.kill()
 
 
 def environment() -> dict[str, str]:

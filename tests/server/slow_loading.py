@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import socket
-import subprocess
-import sys
 
-from .serving import PATIENCE_S, Server, environment, wait_for
+from .serving import PATIENCE_S, Server, wait_for
 
 _GATE = "may-load"
 
 # The frames of the journal cannot be read before the gate is open.
-_PROGRAM = f"""
+_PRELUDE = f"""
 import os, time
 from penstock.journal.disk import RealFile
 read = RealFile.read
@@ -20,8 +18,6 @@ def read_when_allowed(file, offset, length):
         time.sleep(0.01)
     return read(file, offset, length)
 RealFile.read = read_when_allowed
-from penstock.cli.main import main
-main()
 """
 
 
@@ -31,11 +27,8 @@ class SlowLoading(Server):
     def start_loading(self) -> None:
         """Start the server again, and return when it answers that it is loading."""
         (self.home / _GATE).unlink(missing_ok=True)
-        self._said = self._next_files()
-        with self._said[0].open("wb") as out, self._said[1].open("wb") as err:
-            command = [sys.executable, "-c", _PROGRAM, "serve", *self._words]
-            self.process = subprocess.Popen(command, cwd=self.home, env=environment(), stdout=out, stderr=err)
-        wait_for(self._is_loading)
+        self.process = self._spawn(self._words, _PRELUDE)
+        self._wait_for_start(self._is_loading)
 
     def load(self) -> None:
         """Let it load the rest of its journal."""

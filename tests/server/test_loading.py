@@ -31,8 +31,9 @@ class LoadingServer(SlowLoading):
     def __init__(self, home: Path, *words: str, password: str = "") -> None:
         self.http_port = free_port()
         super().__init__(home, "--dir", "d", "--http-port", str(self.http_port), *words, password=password)
-        self.connect().add("q", "a body")
-        self.kill()
+        with self:
+            self.connect().add("q", "a body")
+            self.kill()
         self.start_loading()
 
     def probe(self, path: str) -> tuple[int, str]:
@@ -48,30 +49,34 @@ class LoadingServer(SlowLoading):
 @pytest.fixture(scope="module")
 def loading(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoadingServer]:
     """A server that is loading in all tests."""
-    server = LoadingServer(tmp_path_factory.mktemp("loading"))
-    yield server
-    server.load()
-    server.stop()
+    with LoadingServer(tmp_path_factory.mktemp("loading")) as server:
+        yield server
+        server.load()
 
 
 def test_clients_are_answered_loading_and_stay_connected(tmp_path: Path) -> None:
-    server = LoadingServer(tmp_path)
-    wire = server.connect()
-    for words in (["PING"], ["ADDJOB", "q", "x" * 100_000, 0], ["HELLO", "3"], ["GETJOB", "FROM", "q"], ["AUTH", "x"]):
-        with pytest.raises(Refusal, match=r"^LOADING Penstock is loading its journal, \d+ % "):
-            wire.call(*words)
-    whole = command("ADDJOB", "q", "y" * 1000, 0)
-    wire.send_raw(whole[:500])
-    server.load()
-    # The connection continues in the middle of a command.
-    wire.send_raw(whole[500:])
-    assert len(wire.read()) == len(b"+\r\n") + 40
-    assert [job[2] for job in wire.call("GETJOB", "COUNT", 5, "FROM", "q")] == [b"a body", b"y" * 1000]
-    assert wire.info()["loading"] == "0"
-    assert server.probe("/readyz") == (200, "ready\n")
-    assert "loading journal: progress=" in server.log()
-    assert server.probe("/metrics")[0] == 200
-    server.stop()
+    with LoadingServer(tmp_path) as server:
+        wire = server.connect()
+        for words in (
+            ["PING"],
+            ["ADDJOB", "q", "x" * 100_000, 0],
+            ["HELLO", "3"],
+            ["GETJOB", "FROM", "q"],
+            ["AUTH", "x"],
+        ):
+            with pytest.raises(Refusal, match=r"^LOADING Penstock is loading its journal, \d+ % "):
+                wire.call(*words)
+        whole = command("ADDJOB", "q", "y" * 1000, 0)
+        wire.send_raw(whole[:500])
+        server.load()
+        # The connection continues in the middle of a command.
+        wire.send_raw(whole[500:])
+        assert len(wire.read()) == len(b"+\r\n") + 40
+        assert [job[2] for job in wire.call("GETJOB", "COUNT", 5, "FROM", "q")] == [b"a body", b"y" * 1000]
+        assert wire.info()["loading"] == "0"
+        assert server.probe("/readyz") == (200, "ready\n")
+        assert "loading journal: progress=" in server.log()
+        assert server.probe("/metrics")[0] == 200
 
 
 def test_many_commands_in_one_piece_are_all_refused(loading: LoadingServer) -> None:
@@ -117,19 +122,18 @@ def test_a_new_client_of_ours_reports_that_the_server_loads(loading: LoadingServ
 
 
 def test_a_client_of_ours_that_lost_its_server_waits_until_the_journal_is_loaded(tmp_path: Path) -> None:
-    server = SlowLoading(tmp_path, "--dir", "d")
-    queue = penstock.connect(f"penstock://127.0.0.1:{server.port}", retry_for=PATIENCE_S)
-    tube = queue.tube("q")
-    tube.put("a body")
-    server.kill()
-    server.start_loading()
-    with ThreadPoolExecutor(1) as pool:
-        taken = pool.submit(tube.take)
-        server.load()
-        job = taken.result(PATIENCE_S)
-    assert job is not None and job.body == "a body"
-    queue.close()
-    server.stop()
+    with SlowLoading(tmp_path, "--dir", "d") as server:
+        queue = penstock.connect(f"penstock://127.0.0.1:{server.port}", retry_for=PATIENCE_S)
+        tube = queue.tube("q")
+        tube.put("a body")
+        server.kill()
+        server.start_loading()
+        with ThreadPoolExecutor(1) as pool:
+            taken = pool.submit(tube.take)
+            server.load()
+            job = taken.result(PATIENCE_S)
+        assert job is not None and job.body == "a body"
+        queue.close()
 
 
 def test_iproto_answers_er_loading(loading: LoadingServer) -> None:
@@ -139,33 +143,31 @@ def test_iproto_answers_er_loading(loading: LoadingServer) -> None:
 
 
 def test_no_password_is_compared_before_the_journal_is_loaded(tmp_path: Path) -> None:
-    server = LoadingServer(tmp_path, "--requirepass", PASSWORD, password=PASSWORD)
-    wire, iproto = Wire(server.port), IprotoWire(server.iproto_port)
-    for words in (["INFO"], ["AUTH", PASSWORD], ["AUTH", "wrong"]):
-        assert wire.ask(*words).startswith(b"-LOADING ")
-    for password in (PASSWORD, "wrong"):
-        code, body = iproto.log_in("default", password)
-        assert code & 0x7FFF == 116 and "loading its journal" in body[0x31]
-    server.load()
-    assert wire.ask("INFO").startswith(b"-NOAUTH ")
-    assert wire.ask("AUTH", PASSWORD) == b"+OK\r\n"
-    # The salt is the one of the greeting that the client received.
-    assert iproto.log_in("default", "wrong")[0] != 0
-    assert iproto.log_in("default", PASSWORD)[0] == 0
-    assert iproto.call("queue.statistics") == [{"q": iproto.call("queue.statistics", "q")[0]}]
-    wire.close()
-    iproto.close()
-    server.stop()
+    with LoadingServer(tmp_path, "--requirepass", PASSWORD, password=PASSWORD) as server:
+        wire, iproto = Wire(server.port), IprotoWire(server.iproto_port)
+        for words in (["INFO"], ["AUTH", PASSWORD], ["AUTH", "wrong"]):
+            assert wire.ask(*words).startswith(b"-LOADING ")
+        for password in (PASSWORD, "wrong"):
+            code, body = iproto.log_in("default", password)
+            assert code & 0x7FFF == 116 and "loading its journal" in body[0x31]
+        server.load()
+        assert wire.ask("INFO").startswith(b"-NOAUTH ")
+        assert wire.ask("AUTH", PASSWORD) == b"+OK\r\n"
+        # The salt is the one of the greeting that the client received.
+        assert iproto.log_in("default", "wrong")[0] != 0
+        assert iproto.log_in("default", PASSWORD)[0] == 0
+        assert iproto.call("queue.statistics") == [{"q": iproto.call("queue.statistics", "q")[0]}]
+        wire.close()
+        iproto.close()
 
 
 def test_a_signal_ends_a_server_that_loads(tmp_path: Path) -> None:
-    server = LoadingServer(tmp_path)
-    server.process.send_signal(signal.SIGINT)
-    assert server.ended() == 0
-    server.start_loading()
-    server.process.send_signal(signal.SIGTERM)
-    assert server.ended() == 0
-    server.start_loading()
-    server.load()
-    assert server.connect().call("QLEN", "q") == 1
-    server.stop()
+    with LoadingServer(tmp_path) as server:
+        server.process.send_signal(signal.SIGINT)
+        assert server.ended() == 0
+        server.start_loading()
+        server.process.send_signal(signal.SIGTERM)
+        assert server.ended() == 0
+        server.start_loading()
+        server.load()
+        assert server.connect().call("QLEN", "q") == 1

@@ -267,7 +267,7 @@ def test_a_stop_without_a_journal_loses_the_jobs_but_keeps_the_node_id(start: St
 
 
 def test_debug_restart_is_a_stop_and_a_start_of_the_same_process(start: Start, conf: Path) -> None:
-    server = start("disque.conf", "--debug-commands", "yes", "--appendonly", "yes")
+    server = start("disque.conf", "--debug-commands", "yes", "--appendonly", "yes", is_forked=False)
     wire = server.connect()
     pid, run, id = wire.info("server")["process_id"], wire.info("server")["run_id"], wire.add("q")
     wire.call("CONFIG", "SET", "maxclients", 77)

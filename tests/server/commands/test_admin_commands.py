@@ -407,7 +407,7 @@ def test_clients_leave_enough_open_files_for_the_journal(
     """As in Disque, fewer clients are allowed if the system allows few files."""
     limited = ["sh", "-c", 'ulimit -n 120; exec "$@"', "sh"]
     monkeypatch.setattr(serving, "PENSTOCK", [*limited, *serving.PENSTOCK])
-    server = start()
+    server = start(is_forked=False)
     assert "too few open files: max_clients=56\n" in server.log()
     admin = server.connect()
     crowd = [server.connect() for _ in range(55)]

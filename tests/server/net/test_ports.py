@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,8 @@ import pytest
 
 from tests.ports import free_port
 
-from ..serving import PATIENCE_S, PENSTOCK, Server, Wire, environment, wait_for
+from ..forked_servers import Forked
+from ..serving import PATIENCE_S, Server, Wire, refusals, wait_for
 
 # The ports that are open by default, with their options and names.
 DEFAULTS = {7711: ("--port", "RESP"), 3301: ("--iproto-port", "IPROTO"), 17711: ("--cluster-port", "the cluster bus")}
@@ -37,17 +37,9 @@ def taken(address: str, *ports: int) -> Iterator[None]:
 
 def refused(home: Path, *words: str, **variables: str) -> str:
     """Return the output of a server that does not start."""
-    ended = subprocess.run(
-        [*PENSTOCK, "serve", *words],
-        cwd=home,
-        env=environment() | variables,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-    assert ended.returncode == 1, ended.stdout
-    return ended.stderr
+    [(code, said)] = refusals(home, words, **variables)
+    assert code == 1, said
+    return said
 
 
 @contextlib.contextmanager
@@ -55,10 +47,8 @@ def serving(home: Path, *words: str) -> Iterator[Path]:
     """Run a server until it serves, and return its log. It starts and ends without an error."""
     home.mkdir(exist_ok=True)
     log = home / "log"
-    with log.open("wb") as out:
-        process = subprocess.Popen(
-            [*PENSTOCK, "serve", *words], cwd=home, env=environment(), stdout=out, stderr=subprocess.STDOUT
-        )
+    log.write_bytes(b"")
+    process = Forked(["serve", *words], home, log, log)
     try:
         # The warnings follow the line with the ports. The line about the interpreted build is optional.
         wait_for(lambda: " server started: " in log.read_text() or process.poll() is not None)
