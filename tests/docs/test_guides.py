@@ -29,6 +29,7 @@ from tests.docs.test_moving_guides import PAGES as MOVING_GUIDES
 from tests.docs.test_readme import STEP_S, steady
 from tests.ports import free_port
 from tests.server.serving import PATIENCE_S, wait_for
+from tests.short_spark import short_spark
 
 # The ports of servers in the pages. The port of a cluster bus is 10,000 higher.
 PORT = re.compile(r"\b1?(77\d\d|3301)\b")
@@ -55,6 +56,7 @@ class Guide:
             "PENSTOCK_IPROTO_PORT": str(free_port()),
             "NO_COLOR": "1",
             "COLUMNS": "120",
+            **short_spark(directory / "spark"),
         }
         self._environment.pop("PENSTOCK_URL", None)
 

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import penstock
 from tests.docs.test_examples import ROOT, SERVER_PORT, Block, a_server, blocks_of, commands_of, typed
+from tests.short_spark import short_spark
 
 # Ids and durations differ between runs, and so does the width of their columns.
 CHANGING = re.compile(r"D-[0-9a-f]{8}-[A-Za-z0-9+/]{24}-[0-9a-f]{4}|\b\d+(\.\d+)? (ms|s)\b")
@@ -45,6 +46,7 @@ class Reader:
             "PYTHONPATH": str(Path(penstock.__file__).parent.parent),
             "NO_COLOR": "1",
             "COLUMNS": "120",
+            **short_spark(directory / "spark"),
         }
         self.served = 0
 

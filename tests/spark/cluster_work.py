@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from penstock.spark import session
 from tests.ports import free_port
-from tests.spark.conftest import QUERIES
+from tests.short_spark import QUERIES
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch

@@ -16,22 +16,13 @@ import pytest
 import penstock
 from tests.server.conftest import start as start
 from tests.server.serving import Server
+from tests.short_spark import TUNED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # These tests are slow because of Spark, and do not depend on whether the core is compiled. `make test` runs them once.
 collect_ignore_glob = ["test_*.py"] if os.environ.get("PENSTOCK_EXPECT") == "interpreted" else []
-
-# Settings for short queries, which take longer to compile than to run, and for a Java process that runs briefly.
-QUERIES = {
-    "spark.sql.shuffle.partitions": 2,
-    "spark.sql.adaptive.enabled": False,
-    "spark.sql.codegen.wholeStage": False,
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-}
-SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-TUNED = {**QUERIES, "spark.driver.extraJavaOptions": SHORT_LIVED}
 
 
 def url_of(server: Server, password: str = "") -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.spark import session
-from tests.spark.conftest import TUNED
+from tests.short_spark import TUNED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

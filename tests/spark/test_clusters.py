@@ -17,9 +17,10 @@ import penstock
 from penstock.spark.java import java_home
 from tests.ports import free_port
 from tests.server.serving import Server, wait_for
+from tests.short_spark import SHORT_LIVED
 
 from .cluster_work import JOBS
-from .conftest import SHORT_LIVED, url_of
+from .conftest import url_of
 
 ROOT = Path(__file__).parent.parent.parent
 EVENTS = [("acked", JOBS), ("claimed", JOBS), ("published", JOBS), ("put staged", JOBS)]

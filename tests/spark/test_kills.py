@@ -23,8 +23,9 @@ from penstock.spark.events.source import EventsReader, EventsSource
 from penstock.spark.jobs.source import JobsSource
 from penstock.spark.jobs.stream import JobsStreamReader
 from tests.server.serving import PENSTOCK, Server, wait_for
+from tests.short_spark import SHORT_LIVED
 
-from .conftest import SHORT_LIVED, url_of
+from .conftest import url_of
 from .killed_driver import IS_DEEP, STREAMS, processed, put
 from .killed_driver import JOBS as NUMBER
 from .test_jobs_stream import there
