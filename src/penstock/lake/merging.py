@@ -1,0 +1,52 @@
+"""Merges rows with equal keys: the tallies of gold, and the parts of jobs. Spark's views do the same in SQL."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.lake.tables import FLOWS, JOBS, Table
+
+# Columns that have the value of the part with the greatest value of another column, by that column.
+_NEWEST: Final = {
+    "position": ("tube", "key", "state", "reason", "deliveries", "nacks", "returns", "event", "date"),
+    "outcome_position": ("outcome", "finished_at", "run_ms"),
+    "last_take_at": ("session",),
+}
+_LEAST: Final = ("put_at", "ready_at", "first_take_at")
+_GREATEST: Final = ("once", "body_bytes", "whole")
+_JOB: Final = ["node", "job"]
+
+
+def merge(table: Table, rows: pa.Table) -> pa.Table:
+    """Merge the rows of a table that have equal keys. A row of flows is a group of events and stays as it is."""
+    # In Spark's tasks, tables are copies.
+    if table == JOBS:
+        return merge_parts(rows)
+    if not table.keys or table == FLOWS:
+        return rows
+    how = [(name, "max" if name.endswith("_max") else "sum") for name in table.measures]
+    merged = rows.group_by(list(table.keys)).aggregate(how).rename_columns([*table.keys, *table.measures])
+    return merged.select(table.arrow.names).cast(table.arrow)
+
+
+def merge_parts(parts: pa.Table) -> pa.Table:
+    """Merge the parts of each job."""
+    numbered = parts.append_column("part", pa.array(range(len(parts)), pa.int64()))
+    jobs = numbered.select(_JOB).group_by(_JOB).aggregate([])
+    for by, names in _NEWEST.items():
+        jobs = jobs.join(_ends(numbered, by, "last").select([*_JOB, by, *names]), _JOB)
+    jobs = jobs.join(_ends(numbered, "first_take_at", "first").select([*_JOB, "wait_ms"]), _JOB)
+    ends: list[tuple[str, Any]] = [*((name, "min") for name in _LEAST), *((name, "max") for name in _GREATEST)]
+    limits = parts.group_by(_JOB).aggregate(ends).rename_columns([*_JOB, *_LEAST, *_GREATEST])
+    return jobs.join(limits, _JOB).select(JOBS.arrow.names).cast(JOBS.arrow)
+
+
+def _ends(parts: pa.Table, by: str, end: str) -> pa.Table:
+    """Return the first or the last part of each job in the order of a column. Parts without a value do not count."""
+    there = parts.filter(pc.is_valid(parts[by])).sort_by(by)
+    # With several threads, the order of rows is undefined, and so is the last one.
+    found = there.group_by(_JOB, use_threads=False).aggregate([("part", end)])
+    return parts.take(found[f"part_{end}"])
