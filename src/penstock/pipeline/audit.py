@@ -1,67 +1,45 @@
-"""The audit: checks from the history whether every guarantee was kept, and lists the violations.
+"""The audit: checks from the history whether every promise was kept, and lists the violations.
 
-It reads only the events (bronze), so it does not depend on the derived tables. If the nodes can be reached, the counts
-of state changes in the lake are also compared with the counts of the nodes.
+It reads only bronze, so it does not depend on the derived tables. It has two parts. First it checks that bronze is what
+the nodes have written: no position is missing (coverage), and the digests of all blocks are those that were recorded
+when the events were read. With `source`, they are also compared with the digests of the nodes' own logs. Then the judge
+checks the promises of the queue.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+import json
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-from penstock.client import commands
-from penstock.core import states as s
-from penstock.pipeline import bronze, nodes
+import pyarrow as pa
+
+from penstock.core.limits import NEVER
+from penstock.lake.delta import TableLog
+from penstock.lake.files import read_table, write_table
+from penstock.lake.forgotten import forgotten_events, interrupted_days
+from penstock.lake.lake import TURN, Lake
+from penstock.lake.tables import EVENTS, TUBES, VERDICTS
+from penstock.pipeline.coverage import judged_since, spans, without_erased
 from penstock.pipeline.errors import as_pipeline_error
-from penstock.pipeline.lake import Lake
-from penstock.pipeline.queries import sql
+from penstock.pipeline.judge.clocks import NodeClock
+from penstock.pipeline.judge.finding import Finding
+from penstock.pipeline.judge.judge import EXAMPLES_MAX, Judgement, judge_with_clocks
+from penstock.pipeline.run import Pipeline, ProgressCallback, no_progress
 from penstock.pipeline.sizing import configure, sized_for
-from penstock.pipeline.source import Source
-from penstock.pipeline.stream import ProgressCallback, no_progress, once
-from penstock.pipeline.tables import EVENTS, JOBS, gold_table
-from penstock.spark.node import Head, Node
+from penstock.pipeline.source import Logs, Source
+from penstock.pipeline.tasks import read_files
+from penstock.pipeline.verify import Difference, Expected, differences, expected_of, of_node, overlaps
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
-# The guarantees by the names of their queries, in the order of the output.
-PROMISES: Final = {
-    "lost": "Nothing that was acknowledged is lost.",
-    "twice": "Every event is in the lake exactly once.",
-    "lawless": "Jobs change state only as the rules allow, and end only by an ack, a delete, their ttl or the like.",
-    "once": "Jobs with at-most-once delivery were delivered at most once.",
-    "keys": "No key had more jobs taken at the same time than its tube allows.",
-    "strangers": "No session acked, nacked, requeued or touched a job that another session held.",
-}
-
-# Guarantees that depend on the policy of the tube.
-_BY_TUBE: Final = ("keys", "strangers")
-_TUBES: Final = "node string, tube string, owned boolean, cancels boolean, key_limit int"
-
-# Number of violations of a guarantee that are listed.
-EXAMPLES_MAX: Final = 20
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One guarantee and its violations."""
-
-    name: str
-    promise: str
-    broken: int
-    examples: list[dict[str, Any]]
-    unjudged: str = ""  # Which events or tubes could not be checked, and why.
-    judged: bool = True  # False: nothing could be checked.
-
-    @property
-    def kept(self) -> bool | None:
-        """True if no violation was found, False otherwise, or None if nothing could be checked."""
-        if self.broken:
-            return False
-        return True if self.judged else None
+# The promises about bronze itself, by name.
+COVERED: Final = "The lake has every position of the logs that it has read, without a gap."
+UNCHANGED: Final = "The events in the lake are those that were read, unchanged and complete."
+SAME: Final = "The events in the lake are those of the nodes' logs."
 
 
 @dataclass(frozen=True)
@@ -69,154 +47,166 @@ class Verdict:
     """The result of an audit."""
 
     events: int
-    jobs: int
     findings: list[Finding] = field(default_factory=list)
+    clocks: list[NodeClock] = field(default_factory=list)
 
     @property
-    def kept(self) -> bool:
-        """True if no guarantee was violated. Guarantees that could not be checked do not count."""
-        return not any(finding.broken for finding in self.findings)
+    def broken(self) -> bool:
+        return any(finding.broken for finding in self.findings)
+
+    @property
+    def cannot_tell(self) -> bool:
+        """True if a promise could not be judged at all."""
+        return any(finding.kept is None for finding in self.findings)
 
 
 def audit(
     spark: SparkSession, lake: Lake, source: Source | None = None, on_progress: ProgressCallback = no_progress
 ) -> Verdict:
-    """Check all events of the lake. With a source, first update the lake, then also compare counts with the nodes."""
-    heads = None
-    if source is not None:
-        heads = source.heads()
-        once(spark, lake, source, on_progress)
-    lake.require_exists()
-    on_progress("checking events", 0, lake.rows(EVENTS))
-    with as_pipeline_error(), sized_for(configure(spark), lake.rows(EVENTS)):
-        known = nodes.load(lake)
-        since = {node: mine["since"] for node, mine in known.items()}
-        events = lake.read(spark, EVENTS).drop("body")
-        # Events before a gap are left out, because the history of a job cannot be followed across a gap.
-        bronze.from_positions(events, since).createOrReplaceTempView("events")
-        spark.createDataFrame(_tubes(known), _TUBES).createOrReplaceTempView("tubes")
-        spark.createDataFrame(_rules(), "event string, before string, after string").createOrReplaceTempView("rules")
-        holds = spark.sql(sql("audit/holds")).persist()
-        try:
-            holds.createOrReplaceTempView("holds")
-            findings = _judge(spark, lake.rows(EVENTS))
-        finally:
-            holds.unpersist()
-    if source is not None:
-        findings.append(_compare(lake, source, heads))
-    return Verdict(lake.rows(EVENTS), lake.rows(JOBS), findings)
+    """Check all events of the lake, and store the result in it.
 
-
-def _judge(spark: SparkSession, rows: int) -> list[Finding]:
-    """Return a finding for each guarantee: its number of violations, with examples.
-
-    A single query finds the violations of all guarantees, because separate queries would be slower.
+    With a source, first update the lake, and also compare it with the nodes.
     """
-    asked = " UNION ALL ".join(f"SELECT '{name}' AS promise, * FROM ({sql(f'audit/{name}')})" for name in PROMISES)
-    spark.sql(asked).createOrReplaceTempView("broken")
-    counted = "SELECT *, count(*) OVER (PARTITION BY promise) AS total, row_number() OVER nth AS nth FROM broken"
-    ranked = f"{counted} WINDOW nth AS (PARTITION BY promise ORDER BY node, position)"
-    shown = f"SELECT *, unix_millis(time) AS ms FROM ({ranked}) WHERE nth <= {EXAMPLES_MAX}"
-    found = [row.asDict() for row in spark.sql(shown).collect()]
-    tubes = spark.sql("SELECT tube, bool_or(owned IS NOT NULL) AS known, count(*) AS events FROM holds GROUP BY tube")
-    scope = _Scope(rows, {row["tube"]: (row["known"], row["events"]) for row in tubes.collect()})
-    findings = []
-    for name, promise in PROMISES.items():
-        broken = sorted((row for row in found if row["promise"] == name), key=lambda row: row["nth"])
-        total = broken[0]["total"] if broken else 0
-        unjudged = "; ".join(scope.not_checked(name))
-        findings.append(Finding(name, promise, total, list(map(_example, broken)), unjudged, scope.is_judged(name)))
+    if source is not None:
+        Pipeline(spark, lake, source, on_progress).once()
+        lake.reload()
+    lake.require_exists()
+    events = lake.rows(EVENTS)
+    on_progress("checking events", 0, events)
+    with as_pipeline_error(), sized_for(configure(spark), events):
+        found = [_covered(lake), _unchanged(spark, lake)]
+        if source is not None:
+            with source.connected() as logs:
+                found.append(_same(spark, lake, logs, source))
+        on_progress("checking events", events // 2, events)
+        # Events before a gap are left out, because the history of a job cannot be followed across a gap.
+        judgement = _judge(spark, lake, judged_since(lake))
+    verdict = Verdict(events, [*found, *judgement.findings], judgement.clocks)
+    _store(lake, verdict.findings)
+    on_progress("checking events", events, events)
+    return verdict
+
+
+def audit_new(spark: SparkSession, lake: Lake) -> list[Finding]:
+    """Check the events of the turns since the last audit, and add the result to the stored one.
+
+    Promises about events that are far apart are judged only as far as both events are new. A complete audit judges all.
+    """
+    log = TableLog(lake.place, VERDICTS)
+    blocks = [row for row in lake.coverage() if row["turn"] > log.counter(TURN)]
+    if not blocks:
+        return []
+    since: dict[str, int] = {}
+    for row in blocks:
+        since[row["node"]] = min(row["start"], since.get(row["node"], row["start"]))
+    with as_pipeline_error(), sized_for(configure(spark), sum(row["events"] for row in blocks)):
+        different = differences(spark, lake, expected_of(blocks))
+        unchanged = Finding("unchanged", UNCHANGED, len(different), list(map(_example, different))[:EXAMPLES_MAX])
+        findings = [_covered(lake), unchanged, *_judge(spark, lake, since).findings]
+    before = {row["promise"]: row for row in read_table(lake.place, VERDICTS, log.files).to_pylist()}
+    _store(lake, [_added(before.get(each.name), each) for each in findings])
     return findings
 
 
-def _example(row: dict[str, Any]) -> dict[str, Any]:
-    moment = datetime.fromtimestamp(row["ms"] / 1_000, UTC)
-    return {**{key: row[key] for key in ("node", "tube", "job", "position")}, "time": moment, "what": row["what"]}
+def _added(before: dict[str, Any] | None, new: Finding) -> Finding:
+    """Return a finding with the violations of the stored one and of the new one. A gap stays, so it is not added."""
+    if before is None or new.name == "coverage":
+        return new
+    examples = [*json.loads(before["examples"]), *new.examples][:EXAMPLES_MAX]
+    judged = new.judged or before["kept"] is not None
+    return replace(new, broken=before["broken"] + new.broken, examples=examples, judged=judged)
 
 
-@dataclass(frozen=True)
-class _Scope:
-    """The events and tubes that an audit could check."""
-
-    rows: int  # Events in the lake.
-    tubes: dict[str, tuple[bool, int]]  # By tube: whether its policy is known, and the number of checked events.
-
-    def is_judged(self, name: str) -> bool:
-        """Return whether the lake had any events for which the guarantee could be checked."""
-        return any(known or name not in _BY_TUBE for known, _ in self.tubes.values())
-
-    def not_checked(self, name: str) -> Iterator[str]:
-        """Yield sentences about the events or tubes for which the guarantee was not checked, and why."""
-        older = self.rows - sum(events for _, events in self.tubes.values())
-        unknown = sorted(tube for tube, (known, _) in self.tubes.items() if not known)
-        if not self.tubes:
-            yield "there are no events"
-        if older:
-            yield f"without {older:,} events before a gap in the history"
-        if unknown and name in _BY_TUBE:
-            yield f"the policy of these tubes is not known: {', '.join(unknown)}"
+def _judge(spark: SparkSession, lake: Lake, since: dict[str, int]) -> Judgement:
+    """Judge the promises of the queue on the events from the positions `since` on."""
+    limits = [(node, position, NEVER) for node, position in since.items()]
+    files = [file for file in lake.files(EVENTS) if any(overlaps(file, limit) for limit in limits)]
+    events = read_files(spark, lake.place, EVENTS, files).drop("body")
+    for node, position in since.items():
+        events = events.where((events.node != node) | (events.position >= position))
+    return judge_with_clocks(spark, events.where(events.node.isin(*since)), _tubes(spark, lake), since)
 
 
-def _tubes(known: nodes.Nodes) -> list[tuple[Any, ...]]:
-    return [
-        (node, tube, promise["owned"], promise["cancels"], promise["key_limit"])
-        for node, mine in known.items()
-        for tube, promise in mine["tubes"].items()
+def _tubes(spark: SparkSession, lake: Lake) -> DataFrame:
+    """Return the lives of tubes. A tube whose creation is not in the lake has no known policy."""
+    rows = lake.read(TUBES).to_pylist()
+    names = ("node", "tube_number", "tube", "position", "event", "policy")
+    known = [row for row in rows if row["turn"] <= lake.turn and row["event"] != "named"]
+    seen = [tuple("changed" if row[name] == "seen" else row[name] for name in names) for row in known]
+    ddl = "node string, tube_number bigint, tube string, position bigint, event string, policy string"
+    return spark.createDataFrame(seen, ddl)
+
+
+def _covered(lake: Lake) -> Finding:
+    """Check that the blocks of each node follow each other."""
+    gaps = []
+    for one, other in pairwise(spans(lake.coverage())):
+        if one.node == other.node:
+            what = f"positions {one.end:,} to {other.start - 1:,} were never read"
+            gaps.append({"node": one.node, "position": one.end, "what": what})
+    return Finding("coverage", COVERED, len(gaps), gaps[:EXAMPLES_MAX], _erased(lake))
+
+
+def _unchanged(spark: SparkSession, lake: Lake) -> Finding:
+    expected = expected_of(lake.coverage())
+    different = differences(spark, lake, expected)
+    known = sum(block.events for block in expected)
+    found = [_example(each) for each in different]
+    extra = lake.rows(EVENTS) - known + sum(each.expected.events - each.events for each in different)
+    if extra > 0:
+        found.append({"what": f"{extra:,} events are at positions that were never read"})
+    return Finding("unchanged", UNCHANGED, len(found), found[:EXAMPLES_MAX], _erased(lake), judged=bool(expected))
+
+
+def _erased(lake: Lake) -> str:
+    """Return a note about events that `forget` has erased, or an empty text."""
+    events = forgotten_events(lake)
+    notes = [f"{events:,} events were erased by `forget` and are not judged"] if events else []
+    if interrupted_days(lake):
+        notes.append("a `forget` was interrupted: repeat it")
+    counted = sum(row["events"] for row in lake.coverage() if row["rows_digest"] is None)
+    if counted:
+        notes.append(f"{counted:,} events of a converted lake are only counted, because they lack columns")
+    return "; ".join(notes)
+
+
+def _same(spark: SparkSession, lake: Lake, logs: Logs, source: Source) -> Finding:
+    """Compare bronze with the digests of the nodes' logs, as far as the nodes still have them."""
+    expected: list[Expected] = []
+    trimmed = []
+    coverage = lake.coverage()
+    for node, head in logs.heads().items():
+        for whole in (each for each in spans(coverage) if each.node == node):
+            for span in without_erased(coverage, whole):
+                start, end = max(span.start, head.first), min(span.end, head.end)
+                expected += of_node(node, logs.digests(node, start, end), source.bodies)
+                if span.start < start:
+                    trimmed.append(node)
+    found = [_example(each) for each in differences(spark, lake, expected)]
+    note = f"the nodes no longer keep the oldest positions of {len(set(trimmed)):,} logs" if trimmed else ""
+    note = "; ".join(each for each in (note, _erased(lake)) if each)
+    return Finding("same", SAME, len(found), found[:EXAMPLES_MAX], note, judged=bool(expected))
+
+
+def _example(each: Difference) -> dict[str, Any]:
+    block = each.expected
+    what = f"positions {block.start:,} to {block.end - 1:,}: {each.what}"
+    return {"node": block.node, "position": block.start, "what": what}
+
+
+def _store(lake: Lake, findings: list[Finding]) -> None:
+    """Replace the stored result. The report shows it."""
+    now = datetime.now(UTC)
+    rows = [
+        {
+            **{"turn": lake.turn, "time": now, "promise": each.name, "text": each.promise, "kept": each.kept},
+            **{"broken": each.broken, "note": each.unjudged, "examples": json.dumps(each.examples, default=str)},
+        }
+        for each in findings
     ]
-
-
-def _rules() -> list[tuple[str, str, str]]:
-    return [(s.EVENT_NAMES[event], s.STATE_NAMES[source], s.STATE_NAMES[to]) for event, source, to in s.TRANSITIONS]
-
-
-# Comparison with the counts of the nodes
-
-
-def _compare(lake: Lake, source: Source, heads: dict[str, Head] | None) -> Finding:
-    """Check for each tube and kind of state change that the nodes do not count more changes than the lake.
-
-    The lake can count more, because a node counts from zero again if a tube is dropped and created again.
-    """
-    name, promise = "counts", "All state changes that the nodes have counted are in the lake."
-    since = nodes.load(lake)
-    if any(since[node]["since"] > 1 for node in heads or ()):
-        return Finding(name, promise, 0, [], "the lake does not have the beginning of the nodes' history", judged=False)
-    live = _live_counts(source)
-    if source.heads() != heads:
-        return Finding(name, promise, 0, [], "the nodes received commands during the audit", judged=False)
-    counted = _lake_counts(lake)
-    wrong = [
-        {"tube": tube, "what": f"{change}: {counted[tube, change]:,} in the lake, {count:,} on the nodes"}
-        for (tube, change), count in sorted(live.items())
-        if counted[tube, change] < count
-    ]
-    return Finding(name, promise, len(wrong), wrong[:EXAMPLES_MAX])
-
-
-def _lake_counts(lake: Lake) -> Counter[tuple[str, str]]:
-    """Return how often jobs changed state, by tube and change, according to the lake."""
-    found: Counter[tuple[str, str]] = Counter()
-    table = gold_table("transitions")
-    for part in lake.arrow(table, lake.days(table)):
-        for row in part.to_pylist():
-            found[row["tube"], f"{row['before']}-{row['after']}"] += row["count"]
-    return found
-
-
-def _live_counts(source: Source) -> Counter[tuple[str, str]]:
-    """Return how often jobs changed state, by tube and change, according to the nodes.
-
-    Temporary tubes are left out, because they are not in the logs.
-    """
-    found: Counter[tuple[str, str]] = Counter()
-    for url in source.urls:
-        with Node(url) as node:
-            for tube in node.call(commands.tubes()):
-                if not node.call(commands.find_tube(tube.encode())).temporary:
-                    for change, count in node.call(commands.tube_stats(tube.encode(), _transitions)).items():
-                        found[tube, change] += count
-    return found
-
-
-def _transitions(answer: Any) -> dict[str, int]:
-    return commands.counts(answer[b"transitions"])
+    log = TableLog(lake.place, VERDICTS)
+    log.commit(
+        write_table(lake.place, VERDICTS, pa.Table.from_pylist(rows, VERDICTS.arrow), lake.turn),
+        log.files,
+        {TURN: lake.turn},
+    )

@@ -1,85 +1,139 @@
-"""Bronze: the events of all nodes in order of arrival, each exactly once, even if a process is killed at any time.
+"""Bronze: copies the logs of all nodes into the lake, each event exactly once.
 
-The lake's manifest has two positions for each node: the position after its last event in bronze, and the position up to
-which its log was read. The second can be greater, because not all rows of a log are events. Both change in the same
-commit as the files. An event can arrive again if a batch is repeated, a checkpoint is lost, or the log is read from the
-start. It is then recognised by its position and left out.
+A Spark task reads a range of positions of one node's log and writes the events to files. The rows do not pass through
+Java, because that would triple the cost. The driver commits the files together with the end of the ranges, so an
+interrupted attempt leaves nothing behind. The task also records the digests of the ranges, the lives of tubes and the
+names of sessions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from penstock.pipeline.lake import Lake
-from penstock.pipeline.sizing import configure
-from penstock.pipeline.tables import EVENTS
+from penstock.core.policy import TubePolicy
+from penstock.journal.history.block import BLOCK_ROWS
+from penstock.journal.tube_fields import policy_json
+from penstock.lake.delta import DataFile
+from penstock.lake.files import ROW_GROUP_ROWS, FileWriter
+from penstock.lake.lake import Lake
+from penstock.lake.place import Place
+from penstock.lake.tables import COVERAGE, EVENTS, SESSIONS, TUBES
+from penstock.pipeline.steps import after_step
+from penstock.pipeline.tasks import run_tasks
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import SparkSession
+
+    from penstock.spark.events.ranges import EventsRange
+
+# Positions per task. A task costs about a second of CPU, and its events fit in memory.
+POSITIONS_A_TASK: Final = 128 * BLOCK_ROWS
+
+# Positions per turn: less is lost in a crash, and the fixed cost of a turn is still small.
+POSITIONS_A_TURN: Final = 8_000_000
 
 
-# Called after events were read and before they are committed. Returns the end of the part that was read, by node.
-WereRead = Callable[[], dict[str, int]]
+@dataclass
+class TaskFacts:
+    """What one task has written, and what it has found in the log."""
+
+    node: str
+    files: list[DataFile] = field(default_factory=list)
+    coverage: list[dict[str, Any]] = field(default_factory=list)
+    tubes: list[dict[str, Any]] = field(default_factory=list)
+    sessions: list[dict[str, Any]] = field(default_factory=list)
 
 
-def read_positions_unknown() -> dict[str, int]:
-    """Return no positions. With this default of `were_read`, each log counts as read up to its last added event."""
-    return {}
+def add_turn(
+    spark: SparkSession,
+    lake: Lake,
+    ranges: Sequence[EventsRange],
+    bodies: bool,
+    ends: dict[str, int],
+    begins: dict[str, int],
+    policies: Mapping[str, Mapping[str, TubePolicy]],
+) -> int:
+    """Copy ranges of logs into bronze in one turn. Return the number of events.
 
-
-def append(lake: Lake, events: DataFrame, were_read: WereRead = read_positions_unknown) -> int:
-    """Add new events to bronze in one commit. Return their number. The events of a node must arrive in order."""
-    return _add(lake, from_positions(events, lake.manifest.positions), were_read)
-
-
-def fill(lake: Lake, events: DataFrame, were_read: WereRead = read_positions_unknown) -> int:
-    """Add those of `events` that bronze lacks, in one commit. Return the number of added events.
-
-    Unlike `append`, it also adds events that are older than the newest event of their node in bronze.
+    `ends` and `begins` are the new ends and beginnings of the nodes' histories. `policies` are the present policies of
+    tubes, by node and name. They are used for tubes that were made before the first position of the lake.
     """
-    known = lake.read(events.sparkSession, EVENTS).select("node", "position")
-    return _add(lake, events.join(known, ["node", "position"], "left_anti"), were_read)
+    turn, place = lake.turn + 1, lake.place
+    facts = run_tasks(spark, lambda each: copy_range(place, each, bodies, turn), list(ranges))
+    for node, by_name in policies.items():
+        facts.append(TaskFacts(node, tubes=_seen_tubes(node, ends[node], by_name, facts)))
+    for table, name in ((COVERAGE, "coverage"), (TUBES, "tubes"), (SESSIONS, "sessions")):
+        rows = [{**row, "turn": turn, "node": task.node} for task in facts for row in getattr(task, name)]
+        after_step(f"before {table.path}")
+        lake.set_facts(table, turn, pa.Table.from_pylist(rows, table.arrow))
+    files = [file for task in facts for file in task.files]
+    after_step("before bronze/events")
+    lake.commit_events(turn, files, ends, begins)
+    after_step("after bronze/events")
+    return sum(file.rows for file in files)
 
 
-def _add(lake: Lake, events: DataFrame, were_read: WereRead) -> int:
-    configure(events.sparkSession)
-    change, manifest = lake.change(), lake.manifest
-    names = change.add(EVENTS, events.selectExpr("*", "to_date(time) AS date"))
-    read = {**manifest.read, **were_read()}
-    reached = _ends(change.staged(EVENTS))
-    if not reached and read == manifest.read:
-        change.abandon()
-        return 0
-    positions, newest = dict(manifest.positions), dict(manifest.newest)
-    for node, (end, last_ms) in reached.items():
-        if end > positions.get(node, 0):
-            positions[node], newest[node] = end, last_ms
-    change.commit(positions, [*manifest.fresh, *names], newest, read)
-    return lake.rows(EVENTS, names)
+def _seen_tubes(
+    node: str, position: int, policies: Mapping[str, TubePolicy], facts: list[TaskFacts]
+) -> list[dict[str, Any]]:
+    """Return rows with the present policies of tubes whose policy is not in the log."""
+    rows = [row for task in facts if task.node == node for row in task.tubes]
+    numbers = {row["tube"]: row["tube_number"] for row in rows}
+    known = {row["tube_number"] for row in rows if row["policy"] is not None}
+    now = datetime.now(UTC)
+    return [
+        {
+            **{"tube_number": numbers[name], "tube": name, "position": position, "time": now},
+            **{"event": "seen", "policy": policy_json(policy)},
+        }
+        for name, policy in policies.items()
+        if name in numbers and numbers[name] not in known
+    ]
 
 
-def from_positions(events: DataFrame, positions: dict[str, int]) -> DataFrame:
-    """Drop the events before the position of their node in `positions`. Keep all events of nodes that are not in it."""
-    for node, position in positions.items():
-        events = events.where((events.node != node) | (events.position >= position))
-    return events
+def copy_range(place: Place, range: EventsRange, bodies: bool, turn: int) -> TaskFacts:
+    """Write the events of one range to files. This runs in a Spark task."""
+    from penstock.pipeline.log_reader import LogReader
+
+    reader = LogReader(range, bodies)
+    facts = TaskFacts(range.node)
+    writers: dict[str, FileWriter] = {}
+    pending: list[pa.Table] = []
+    for rows in reader.tables():
+        pending.append(rows)
+        if sum(map(len, pending)) >= ROW_GROUP_ROWS:
+            _write(place, turn, writers, pending)
+    _write(place, turn, writers, pending)
+    facts.files = [writer.close() for writer in writers.values()]
+    facts.coverage = reader.coverage()
+    facts.tubes = reader.tubes()
+    facts.sessions = reader.sessions()
+    return facts
 
 
-def _ends(paths: list[Path]) -> dict[str, tuple[int, int]]:
-    """Return for each node in the files the position after its last event, and the time of that event in ms."""
-    ends: dict[str, tuple[int, int]] = {}
-    for path in paths:
-        # As a dictionary column, the node is compared as an integer and not as text.
-        read = pq.read_table(path, columns=["node", "position", "time"], read_dictionary=["node"])
-        for node in pc.unique(read["node"]).to_pylist():
-            rows = read.filter(pc.equal(read["node"], node))
-            last = pc.max(rows["position"])
-            happened = rows["time"][pc.index(rows["position"], last).as_py()].as_py()
-            end = (last.as_py() + 1, round(happened.timestamp() * 1_000))
-            ends[node] = max(ends.get(node, (0, 0)), end)
-    return ends
+def _write(place: Place, turn: int, writers: dict[str, FileWriter], pending: list[pa.Table]) -> None:
+    """Write the pending rows to the files of their days."""
+    if not pending:
+        return
+    rows = pa.concat_tables(pending)
+    pending.clear()
+    for day, some in _by_day(rows):
+        if day not in writers:
+            writers[day] = FileWriter(place, EVENTS, day, turn)
+        writers[day].write(some)
+
+
+def _by_day(rows: pa.Table) -> Iterator[tuple[str, pa.Table]]:
+    days = pc.cast(rows["time"], pa.date32(), safe=False)
+    ends = pc.min_max(days).as_py()
+    if ends["min"] == ends["max"]:
+        yield ends["min"].isoformat(), rows
+        return
+    for day in pc.unique(days):
+        yield day.as_py().isoformat(), rows.filter(pc.equal(days, day))

@@ -1,4 +1,4 @@
-"""Errors of the pipeline."""
+"""Turns errors of Spark into errors of the pipeline."""
 
 from __future__ import annotations
 
@@ -6,24 +6,8 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from penstock.core.errors import PenstockError
+from penstock.lake.errors import PipelineError
 from penstock.spark.errors import sentence_of
-
-
-class PipelineError(PenstockError):
-    """The pipeline refused a request or failed."""
-
-
-class NoLake(PipelineError):
-    """The directory has no lake."""
-
-
-class BadLake(PipelineError):
-    """This version cannot read the lake, or the lake does not match the nodes."""
-
-
-class LakeInUse(PipelineError):
-    """Another process is writing to the lake."""
 
 
 @contextmanager

@@ -21,9 +21,11 @@ from penstock.core.durations import NO_DURATION, read_duration
 from penstock.core.errors import CommandError, NameTaken, WrongType
 from penstock.core.job import BODY_BYTES, BODY_JSON, BODY_MSGPACK, BODY_TEXT
 from penstock.core.limits import NEVER
+from penstock.lake.errors import PipelineError
+from penstock.lake.lake import Lake
 from penstock.options import EncodedBody
-from penstock.pipeline.errors import PipelineError, as_pipeline_error
-from penstock.pipeline.lake import Lake
+from penstock.pipeline.errors import as_pipeline_error
+from penstock.pipeline.views import create_views
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -78,7 +80,7 @@ class TubePlan:
 def rows_of(spark: SparkSession, lake: Lake | None, query: str | None, table: str | None) -> DataFrame:
     """Return the rows of a query or of a table. Queries can use the tables of the lake: events, jobs, rates …"""
     if lake is not None:
-        lake.require_exists().show(spark)
+        create_views(spark, lake)
     with as_pipeline_error():
         if query is not None:
             return spark.sql(query)

@@ -1,7 +1,8 @@
 """Estimates the wait times of a tube with another number of workers, or another limit of running jobs per key.
 
 The jobs of a tube are simulated (simulation.py) with their real arrival and run times. To show how accurate the
-simulation is, the result has the measured wait times next to the estimate for the real number of workers.
+simulation is, the result has the measured wait times next to the estimate for the real number of workers, and the error
+on days that were held out. A tube that the model does not fit is refused (model_fit.py).
 """
 
 from __future__ import annotations
@@ -9,27 +10,25 @@ from __future__ import annotations
 import datetime
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
-from penstock.pipeline.errors import PipelineError
-from penstock.pipeline.gold_reader import days_between
-from penstock.pipeline.lake import NO_DAY, Lake
+from penstock.lake.errors import PipelineError
+from penstock.lake.lake import Lake
+from penstock.lake.merging import merge_parts
+from penstock.lake.tables import JOBS
+from penstock.pipeline.model_fit import HELD_OUT_DAYS_MAX, HeldOut, bulk_share, misfit_of
 from penstock.pipeline.simulation import Arrivals, Progress, WorkerPool, max_concurrent, percentile, waits
-from penstock.pipeline.tables import JOBS
 
 ASSUMPTIONS: Final = (
     "An estimate: every job arrives when it did and runs as long as its last run, jobs are served in order of arrival, "
     "and workers start with the first take, work only on this tube, and need as long between two jobs as they did. "
     "To see how accurate it is, compare the measured times with the estimate for the same number of workers."
 )
-
-_COLUMNS: Final = ("tube", "key", "ready_at", "first_take_at", "finished_at", "wait_ms", "run_ms", "node", "session")
 
 
 @dataclass(frozen=True)
@@ -40,6 +39,8 @@ class History:
     arrivals: Arrivals
     waited_ms: list[float]
     pool: WorkerPool  # The real workers, inferred from the greatest number of jobs that ran at the same time.
+    misfit: str  # A sentence why the model does not fit, or "".
+    jobs: Any = field(compare=False, repr=False)  # The jobs as a pyarrow Table.
 
     def busy_share(self, workers: int, waited: Sequence[float]) -> float:
         """Return the share of the time that `workers` workers are busy. `waited` has the wait time of each job."""
@@ -65,18 +66,19 @@ class Outcome:
 
 def histories(lake: Lake, tube: str | None, since: datetime.date | None, until: datetime.date | None) -> list[History]:
     """Return the histories of all tubes in which jobs were finished in these days, or of the given tube."""
-    # Kept and buried jobs are finished, but they have no end date, or a later one.
-    days = [*days_between(lake.require_exists(), JOBS, since, None), NO_DAY]
-    files = [str(lake.path(JOBS, name)) for name in lake.files(JOBS, days)]
-    table = ds.dataset(files).to_table(columns=list(_COLUMNS), filter=_finished(since, until)) if files else None
-    if table is None or not table.num_rows:
-        raise PipelineError(f"{lake.root} has no job that was taken and finished in these days")
+    wanted = None if tube is None else pc.field("tube") == tube
+    table = merge_parts(lake.require_exists().pin().read(JOBS, only=wanted)).filter(_finished(since, until))
+    if not table.num_rows and tube is not None:
+        # The error names the tubes that have such jobs.
+        table = merge_parts(lake.read(JOBS)).filter(_finished(since, until))
+    if not table.num_rows:
+        raise PipelineError(f"{lake} has no job that was taken and finished in these days")
     names = sorted(pc.unique(table["tube"]).to_pylist())
     if tube is not None and tube not in names:
         raise PipelineError(
             f"no job of {tube} was taken and finished in these days; tubes with such jobs: {', '.join(names)}"
         )
-    return [_history(name, table.filter(pc.equal(table["tube"], name))) for name in ([tube] if tube else names)]
+    return [history_of(name, table.filter(pc.equal(table["tube"], name))) for name in ([tube] if tube else names)]
 
 
 def _finished(since: datetime.date | None, until: datetime.date | None) -> pc.Expression:
@@ -90,7 +92,8 @@ def _finished(since: datetime.date | None, until: datetime.date | None) -> pc.Ex
     return wanted & (day <= until) if until is not None else wanted
 
 
-def _history(tube: str, table: pa.Table) -> History:
+def history_of(tube: str, table: pa.Table) -> History:
+    """Return the history of a tube from its rows of the table `jobs`."""
     table = table.sort_by("ready_at")
     keys = table["key"].to_pylist()
     runs = table["run_ms"].to_pylist()
@@ -98,7 +101,10 @@ def _history(tube: str, table: pa.Table) -> History:
     crew = WorkerPool(
         max(1, max_concurrent(spans)), _per_key(keys, spans), min(_ms(table["first_take_at"])), _pause_ms(table, spans)
     )
-    return History(tube, Arrivals(_ms(table["ready_at"]), runs, keys), table["wait_ms"].to_pylist(), crew)
+    takers = list(zip(table["node"].to_pylist(), table["session"].to_pylist()))
+    misfit = misfit_of(tube, bulk_share(takers, [begin for begin, _ in spans]))
+    arrivals = Arrivals(_ms(table["ready_at"]), runs, keys)
+    return History(tube, arrivals, table["wait_ms"].to_pylist(), crew, misfit, table)
 
 
 def _per_key(keys: list[Any], spans: list[tuple[int, int]]) -> int | None:
@@ -144,6 +150,31 @@ def estimates(
     found = [_outcome(history, True, there, history.waited_ms)]
     for crew in dict.fromkeys([there, *crews]):
         found.append(_outcome(history, False, crew, waits(history.arrivals, crew, progress)))
+    return found
+
+
+def held_out_days(history: History) -> list[HeldOut]:
+    """Return the error of the model for each of the last days. The workers are those of the other days.
+
+    The result is empty if the history has one day only.
+    """
+    ended = history.jobs["finished_at"].cast(pa.date32())
+    days = sorted(pc.unique(ended).to_pylist())
+    found = []
+    for day in days[-HELD_OUT_DAYS_MAX:] if len(days) > 1 else []:
+        is_held_out = pc.equal(ended, pa.scalar(day, pa.date32()))
+        known = history_of(history.tube, history.jobs.filter(pc.invert(is_held_out)))
+        unseen = history_of(history.tube, history.jobs.filter(is_held_out))
+        pool = replace(known.pool, begin_ms=unseen.pool.begin_ms)
+        measured = _outcome(unseen, True, pool, unseen.waited_ms)
+        estimate = _outcome(unseen, False, pool, waits(unseen.arrivals, pool))
+        found.append(
+            HeldOut(
+                *(history.tube, day.isoformat(), pool.workers, measured.jobs),
+                *(measured.wait_p50_ms, measured.wait_p95_ms, measured.wait_p99_ms),
+                *(estimate.wait_p50_ms, estimate.wait_p95_ms, estimate.wait_p99_ms),
+            )
+        )
     return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Final
 
@@ -39,16 +39,18 @@ def batches(range: EventsRange, options: EventsOptions) -> Iterator[pa.RecordBat
     for gathered, names in read_rows(range):
         if not gathered.count:
             continue
-        batch = _filter_tubes(_slice_to_range(batch_of(gathered, names, needed), range), options.tubes)
+        batch = _filter_tubes(slice_to_range(batch_of(gathered, names, needed), range), options.tubes)
         if batch.num_rows:
             yield spark_batch(batch, range.node, schema)
 
 
-def read_rows(range: EventsRange) -> Iterator[tuple[GatheredRows, dict[int, bytes]]]:
+def read_rows(
+    range: EventsRange, on_frames: Callable[[bytes, list[Frame]], object] | None = None
+) -> Iterator[tuple[GatheredRows, dict[int, bytes]]]:
     """Yield the rows of a range in large groups. Each group has a dict of the names of its tubes by tube number.
 
     Nodes send whole frames, so the first and the last group may have rows outside of the range. A group may have rows
-    about tubes or sessions, but no row about a job.
+    about tubes or sessions, but no row about a job. `on_frames` is called with all frames as they were sent.
     """
     with Node(range.url) as node:
         position = range.start
@@ -56,7 +58,10 @@ def read_rows(range: EventsRange) -> Iterator[tuple[GatheredRows, dict[int, byte
         gathered, size = GatheredRows(), 0
         while position < range.end:
             piece = node.read(position, _READ_BYTES, position == range.start)
-            gathered.add(piece.frames, frames_of(piece.frames, range.node))
+            frames = frames_of(piece.frames, range.node)
+            gathered.add(piece.frames, frames)
+            if on_frames is not None:
+                on_frames(piece.frames, frames)
             if piece.next <= position:
                 raise OutOfRange(
                     f"the log of node {range.node} ends before position {range.end}: it was restored, or lost its end "
@@ -102,7 +107,7 @@ def _node_column(node: str) -> pa.Array:
     return pa.repeat(node, _NODE_COLUMN_ROWS)
 
 
-def _slice_to_range(batch: pa.RecordBatch, range: EventsRange) -> pa.RecordBatch:
+def slice_to_range(batch: pa.RecordBatch, range: EventsRange) -> pa.RecordBatch:
     """Drop rows outside the range. Nodes send whole frames, so the first and the last frame may have such rows."""
     positions = batch.column("position").to_numpy()
     first, end = np.searchsorted(positions, [range.start, range.end])

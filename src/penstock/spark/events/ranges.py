@@ -85,7 +85,7 @@ class NodeLogs:
             self.check_nodes(place)
             return {name: place.get(name, head.first) for name, head in heads.items()}
         if isinstance(place, int):
-            return {name: _first_since(self._nodes[name], head, place) for name, head in heads.items()}
+            return {name: first_since(self._nodes[name], head, place) for name, head in heads.items()}
         assert place in (EARLIEST, LATEST)
         return {name: head.first if place == EARLIEST else head.end for name, head in heads.items()}
 
@@ -169,7 +169,7 @@ def time_at(node: Node, position: int) -> int | None:
     return int(integer_at(piece.frames, frame.rows_at + (position - frame.position) * frame.row_bytes + TIME_AT))
 
 
-def _first_since(node: Node, head: Head, moment_ms: int) -> int:
+def first_since(node: Node, head: Head, moment_ms: int) -> int:
     """Return the position of the first event at or after a time, by a binary search over the frames of the log."""
     low, high = head.first, head.end
     while low < high:

@@ -2,8 +2,9 @@
 SELECT
   date, tube,
   cause AS reason,
-  count_if(kind = 'fail') AS count,
-  count_if(event = 'buried' OR given_up) AS dead_letters
-FROM steps
-WHERE NOT carried AND (kind = 'fail' OR event = 'buried' OR given_up)
+  coalesce(sum(count) FILTER (WHERE kind = 'fail'), 0) AS count,
+  coalesce(sum(count) FILTER (WHERE given_up), 0) AS dead_letters,
+  max(example) AS example_max
+FROM summary
+WHERE cause IS NOT NULL
 GROUP BY ALL

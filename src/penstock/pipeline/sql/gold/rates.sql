@@ -1,10 +1,10 @@
 -- How many jobs were put, taken, acked and failed in each tube and minute?
 SELECT
   date, tube, minute,
-  count_if(kind = 'put') AS puts,
-  count_if(kind = 'take') AS takes,
-  count_if(kind = 'ack') AS acks,
-  count_if(kind = 'fail') AS fails
-FROM steps
+  sum(IF(kind = 'put', count, 0)) AS puts,
+  sum(IF(kind = 'take', count, 0)) AS takes,
+  sum(IF(kind = 'ack', count, 0)) AS acks,
+  sum(IF(kind = 'fail', count, 0)) AS fails
+FROM summary
 WHERE kind IS NOT NULL
 GROUP BY date, tube, minute

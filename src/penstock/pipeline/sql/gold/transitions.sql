@@ -5,7 +5,7 @@ SELECT
   date, tube,
   IF(event LIKE 'moved in%', 'elsewhere', before) AS before,
   IF(event = 'moved out', 'elsewhere', after) AS after,
-  count(*) AS count
-FROM steps
-WHERE NOT carried AND before <> after
+  sum(count) AS count
+FROM summary
+WHERE before <> after
 GROUP BY ALL
