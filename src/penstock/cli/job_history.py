@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.cli.formats import duration_text
 from penstock.journal.history.reader import Event
+from penstock.report.units import duration_text
 from penstock.wire.quoting import printable
 
 

@@ -5,11 +5,54 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-LakeDirectory = Annotated[str, typer.Option("--lake", metavar="DIR", help="Directory of the lake.")]
+if TYPE_CHECKING:
+    from penstock.lake.lake import Lake
+
+
+@dataclass(frozen=True)
+class LakeOptions:
+    """The options that name a lake."""
+
+    place: Annotated[
+        str,
+        typer.Option(
+            "--lake", metavar="PLACE", help="Place of the lake: a directory, or a folder like s3://bucket/lake."
+        ),
+    ]
+    storage: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--storage-option",
+            metavar="NAME=VALUE",
+            help="Setting of the object store, for example AWS_REGION=eu-west-1. Repeatable. Environment variables "
+            "such as AWS_ACCESS_KEY_ID are used, too.",
+        ),
+    ] = None
+
+    def open(self, converting: bool = False) -> Lake:
+        """Open the lake. Nothing is created. With `converting`, it may be a lake of an older version."""
+        from penstock.lake.lake import Lake
+
+        return Lake(self.place, dict(map(_storage_option, self.storage or ())), converting)
+
+
+def require_spark() -> None:
+    """Report that Spark is not installed before another package is found missing. The extra of Spark installs all."""
+    if find_spec("pyspark") is None:
+        raise ModuleNotFoundError("No module named 'pyspark'", name="pyspark")
+
+
+def _storage_option(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        raise typer.BadParameter(f"{text!r} is not a setting; write it as NAME=VALUE")
+    return name, value
 
 
 def _day(text: str) -> datetime.date:
@@ -27,7 +70,8 @@ def day_option(name: str, help: str) -> Any:
 @contextmanager
 def translated_errors() -> Iterator[None]:
     """Turn errors of Spark into one sentence, with options of the command line instead of Spark's options."""
-    from penstock.pipeline.errors import PipelineError, as_pipeline_error
+    from penstock.lake.errors import PipelineError
+    from penstock.pipeline.errors import as_pipeline_error
 
     try:
         with as_pipeline_error():

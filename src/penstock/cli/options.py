@@ -69,6 +69,12 @@ def _with_options(function: Callable[..., None]) -> Callable[..., None]:
 def _options(bundle: Any) -> list[Parameter]:
     hints = get_type_hints(bundle, include_extras=True)
     return [
-        Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name])
+        Parameter(
+            field.name,
+            Parameter.KEYWORD_ONLY,
+            # A field without a default is a required option.
+            default=Parameter.empty if field.default is dataclasses.MISSING else field.default,
+            annotation=hints[field.name],
+        )
         for field in dataclasses.fields(bundle)
     ]

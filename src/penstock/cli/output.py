@@ -16,8 +16,8 @@ from typing import Annotated, Any, Final
 import typer
 
 from penstock.cli.errors import NOT_FOUND, USAGE, exit_code_of, fail, message_of, printable_json
-from penstock.cli.formats import duration_text
 from penstock.core.errors import BadId, CommandError, Unreachable
+from penstock.report.units import duration_text
 from penstock.wire.quoting import printable
 
 Record = dict[str, Any]
@@ -30,6 +30,7 @@ class Column:
     heading: str
     cell: Callable[[Record], object]
     wide: bool = False  # The column uses the rest of the line, and a terminal cuts it there.
+    right: bool = False  # The cells are numbers with units, which are aligned to the right like plain numbers.
 
 
 def column(name: str) -> Column:
@@ -131,7 +132,7 @@ WIDTH_MAX: Final = 200
 def _print_aligned(records: Sequence[Record], columns: Sequence[Column]) -> None:
     rows = [[each.heading.upper() for each in columns]]
     rows += [[as_text(each.cell(record)) for each in columns] for record in records]
-    right = [_is_number(each.cell(records[0])) for each in columns]
+    right = [each.right or _is_number(each.cell(records[0])) for each in columns]
     widths = [min(max(len(row[at]) for row in rows), WIDTH_MAX) for at in range(len(columns))]
     for row in rows:
         cells = [
@@ -168,7 +169,7 @@ def rich_table(records: Sequence[Record], columns: Sequence[Column], width: int)
     rest = width - sum(wide + 2 for wide, each in zip(widths, columns) if not each.wide)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for each, natural in zip(columns, widths):
-        number = bool(records) and _is_number(each.cell(records[0]))
+        number = each.right or (bool(records) and _is_number(each.cell(records[0])))
         shown = min(natural, max(rest, len(each.heading))) if each.wide else natural
         table.add_column(
             each.heading.upper(),

@@ -20,7 +20,6 @@ import typer
 from typer.core import TyperGroup
 
 from penstock.cli.errors import UsageError, message_of, parsing_answer, print_usage_error
-from penstock.cli.formats import duration_text
 from penstock.cli.name_completion import find_tube
 from penstock.cli.option_values import TubeName, parse_duration, parse_size
 from penstock.cli.options import CommandGroup
@@ -28,6 +27,7 @@ from penstock.cli.output import Output
 from penstock.cli.records import State, job_count
 from penstock.cli.targets import Target, execute
 from penstock.core.errors import NoJournal, PenstockError
+from penstock.report.units import duration_text
 from penstock.wire.quoting import printable
 
 

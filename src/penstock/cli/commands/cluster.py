@@ -23,12 +23,12 @@ from penstock.cli.cluster_nodes import (
     wait_for,
 )
 from penstock.cli.errors import ERROR, NOT_FOUND, NOTHING, fail, message_of, parsing_answer
-from penstock.cli.formats import duration_text
 from penstock.cli.option_values import Yes, duration_option
 from penstock.cli.options import CommandGroup
 from penstock.cli.output import Column, Output, Record, column, confirm, jobs_text
 from penstock.cli.records import job_count
 from penstock.cli.targets import QueueAddress, Target, execute
+from penstock.report.units import duration_text
 
 if TYPE_CHECKING:
     pass

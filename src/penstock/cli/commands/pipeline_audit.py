@@ -2,50 +2,63 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from penstock.cli.commands.pipeline_run import Master, SourceOptions, open_lake
-from penstock.cli.errors import ERROR
-from penstock.cli.lake_options import LakeDirectory
-from penstock.cli.output import Column, Output, column
+from penstock.cli.errors import ERROR, NOTHING
+from penstock.cli.lake_options import LakeOptions, require_spark
+from penstock.cli.output import Column, Output
 from penstock.cli.progress import stages_bar
 
 if TYPE_CHECKING:
     from penstock.pipeline.audit import Verdict
 
-_EXAMPLES = (column("tube"), column("job"), column("position"), column("time"), Column("what", lambda row: row["what"]))
+
+def _field(name: str, row: dict[str, Any]) -> Any:
+    return row.get(name)
+
+
+_EXAMPLES = (
+    *(Column(name, partial(_field, name)) for name in ("tube", "job", "position", "time")),
+    Column("what", lambda row: row["what"]),
+)
 
 
 def audit(
-    lake: LakeDirectory,
     live: Annotated[
-        bool, typer.Option("--live", help="Update the lake first, and compare it with the counters of the nodes.")
+        bool, typer.Option("--live", help="Update the lake first, and compare it with the logs of the nodes.")
     ] = False,
     master: Master = "local[*]",
     *,
+    lake: LakeOptions,
     nodes: SourceOptions,
     out: Output,
 ) -> None:
-    """Verify from the history that every guarantee was kept, and show violations. Exit with 1 if there are any."""
+    """Verify from the history that every promise was kept, and show violations.
+
+    Exit with 1 if a promise was broken, with 5 if one could not be judged at all, and with 3 if there is no lake.
+    """
+    require_spark()
     from penstock.pipeline.audit import audit as work
 
     source = nodes.source() if live or nodes.urls else None
     with open_lake(lake, master, makes=source is not None) as (spark, found), stages_bar() as on_progress:
         verdict = work(spark, found, source, on_progress)
     show(verdict, out)
-    if not verdict.kept:
+    if verdict.broken:
         raise typer.Exit(ERROR)
+    if verdict.cannot_tell:
+        raise typer.Exit(NOTHING)
 
 
 def show(verdict: Verdict, out: Output) -> None:
-    """Print each guarantee, whether it was kept, and the first violations."""
-    from penstock.pipeline.audit_section import STATES
-
+    """Print each promise, whether it was kept, and the first violations."""
     for finding in verdict.findings:
         out.report_done(
-            f"{STATES[finding.kept]:<10} {finding.promise}" + (f" ({finding.unjudged})" if finding.unjudged else ""),
+            f"{finding.verdict:<11} {finding.promise}" + (f" ({finding.unjudged})" if finding.unjudged else ""),
             promise=finding.name,
             kept=finding.kept,
             broken=finding.broken,
@@ -53,7 +66,17 @@ def show(verdict: Verdict, out: Output) -> None:
             examples=finding.examples,
         )
         if finding.broken and not out.json:
-            typer.echo(f"           {finding.broken:,} violations, of which the first are:")
+            typer.echo(f"            {finding.broken:,} violations, of which the first are:")
             out.table(finding.examples, _EXAMPLES, "")
+    for clock in verdict.clocks if len(verdict.clocks) > 1 else ():
+        out.report_done(
+            f"clock       node {clock.node[:8]}: {_skew(clock.ahead_ms)}", node=clock.node, ahead_ms=clock.ahead_ms
+        )
     if not out.json:
-        typer.echo(f"Based on {verdict.events:,} events of {verdict.jobs:,} jobs.")
+        typer.echo(f"Based on {verdict.events:,} events.")
+
+
+def _skew(ahead_ms: int | None) -> str:
+    if ahead_ms is None:
+        return "it received no jobs from other nodes, so its clock cannot be compared"
+    return f"at most {abs(ahead_ms):,} ms {'ahead of' if ahead_ms >= 0 else 'behind'} the nodes that sent it jobs"

@@ -10,6 +10,7 @@ import typer
 import penstock
 from penstock.cli.commands.pipeline_run import Master
 from penstock.cli.errors import REFUSED, USAGE, fail, print_error
+from penstock.cli.lake_options import require_spark
 from penstock.cli.option_values import rate_option
 from penstock.cli.output import Column, Output, column, jobs_text
 from penstock.cli.progress import count_bar
@@ -58,8 +59,9 @@ def replay(
         fail("use either a query or --table", USAGE)
     if query is not None and lake is None:
         fail("a query needs a lake; name it with --lake DIR", USAGE)
+    require_spark()
+    from penstock.lake.lake import Lake
     from penstock.pipeline import replay as work
-    from penstock.pipeline.lake import Lake
     from penstock.spark import session
 
     spark = session(master, quiet=True)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from penstock.cli.errors import USAGE, fail, print_error
-from penstock.cli.formats import duration_text
 from penstock.cli.output import Output, naming_directory
 from penstock.cli.targets import parse_address, silence_client_log
 from penstock.core.errors import Unreachable
+from penstock.report.units import duration_text
 
 if TYPE_CHECKING:
     from penstock.client.standby import Lag, Standby

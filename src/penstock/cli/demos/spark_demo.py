@@ -15,6 +15,7 @@ import time
 import webbrowser
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from penstock.pipeline.audit import Verdict
-    from penstock.pipeline.sections import Section
+    from penstock.report.section import Section
 
 # The demo is too short for the optimizing compiler to pay off.
 _SHORT: Final = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
@@ -69,7 +70,7 @@ def run(console: Console, pages: int = crawler.PAGES, directory: Path | None = N
             verdict = process_history(spark, url, place / "lake")
     with step(console, "Writing the report", "The report is written"):
         result = result_section(work_list, through_fifo, through_utube)
-        report = write_report(place / "lake", place / "report.html", result, verdict)
+        report = write_report(place / "lake", place / "report.html", result)
     console.print()
     kept = crawler.conclude(work_list, through_fifo, through_utube, console)
     broken = [finding.promise for finding in verdict.findings if finding.broken]
@@ -78,7 +79,7 @@ def run(console: Console, pages: int = crawler.PAGES, directory: Path | None = N
     console.print(f"\nThe demo took {seconds:.0f} seconds. Report: {report}", soft_wrap=True, markup=False)
     if console.is_terminal and (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
         webbrowser.open(report.as_uri())
-    return 0 if kept and verdict.kept else 1
+    return 0 if kept and not verdict.broken else 1
 
 
 @contextmanager
@@ -130,46 +131,43 @@ def enqueue(spark: SparkSession, url: str, pages: list[Page], fifo: str, utube: 
 
 def process_history(spark: SparkSession, url: str, directory: Path) -> Verdict:
     """Load the history into a lake and audit it. Gold has statistics per second, because the demo is short."""
+    from penstock.lake.lake import Lake
     from penstock.pipeline.audit import audit
-    from penstock.pipeline.lake import Lake
     from penstock.pipeline.source import Source
 
     lake = Lake(directory)
     with lake.writing():
-        lake.count_by("second")
+        lake.create("second")
     return audit(spark, lake, Source((url,)))
 
 
 def result_section(pages: list[Page], fifo: Visits, utube: Visits) -> Section:
     """Return the result of the demo as a section of the report: workers per domain, fifo next to utube."""
-    from penstock.pipeline import charts
-    from penstock.pipeline.sections import Section, column
+    from penstock.report.charts.bars import BarGroup, bars_chart
+    from penstock.report.section import Figure, Section, column, count_column
 
     rows = [dataclasses.asdict(row) for row in domain_results(pages, fifo, utube)]
+    title = "workers on one domain at a time, at most"
+    groups = [BarGroup(row["domain"], [row["fifo"], row["utube"]]) for row in rows]
     return Section(
         "result",
         "The demo's result",
         "How many workers were on one domain at a time, at most?",
-        [column(name) for name in ("domain", "pages", "visits", "fifo", "utube")],
+        [column("domain"), *map(count_column, ("pages", "visits", "fifo", "utube"))],
         rows,
         "No page was crawled.",
-        charts.bars(rows, "domain", {"fifo": "fifo", "utube": "utube"}, "workers on one domain at a time, at most"),
-        conclusion(fifo, utube),
+        figures=[[Figure(title, bars_chart("result-workers", title, ["fifo", "utube"], groups))]],
+        legend=["fifo", "utube"],
+        note=conclusion(fifo, utube),
     )
 
 
-def write_report(lake: Path, path: Path, result: Section, verdict: Verdict) -> Path:
-    """Write the report. The result of the demo and the verdict of the audit come first."""
-    from penstock.pipeline.audit_section import audit_section, kept_figure
-    from penstock.pipeline.gold_reader import GoldReader
-    from penstock.pipeline.lake import Lake
-    from penstock.pipeline.report import report_of
+def write_report(lake: Path, path: Path, result: Section) -> Path:
+    """Write the report. The result of the demo comes first."""
+    from penstock.lake.lake import Lake
+    from penstock.lake.report_source import LakeSource
+    from penstock.report.build import build_report
 
-    report = report_of(GoldReader(Lake(lake)))
-    report = dataclasses.replace(
-        report,
-        title="The demo: a crawler",
-        figures=[*report.figures, kept_figure(verdict)],
-        sections=[result, audit_section(verdict), *report.sections],
-    )
+    report = build_report(LakeSource(Lake(lake)), datetime.now(UTC))
+    report = dataclasses.replace(report, title="The demo: a crawler", sections=[result, *report.sections])
     return write_page(report, path, f"The lake is {lake}.")

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from penstock.cli.commands.stats import NO_TUBES_HINT, add_rates
 from penstock.cli.errors import parsing_answer
-from penstock.cli.formats import duration_text
 from penstock.cli.output import Column, Record, as_text, body_text
 from penstock.cli.records import TUBE_COLUMNS, body_fields
 from penstock.core.errors import CommandError, PenstockError, UnknownJob, UnknownTube
 from penstock.core.limits import BATCH_JOBS_MAX
+from penstock.report.units import duration_text
 
 if TYPE_CHECKING:
     from penstock.api import Job, Queue

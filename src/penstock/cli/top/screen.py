@@ -20,10 +20,10 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import DataTable, Footer, Input, Static, Tab, Tabs
 
-from penstock.cli.formats import duration_text
 from penstock.cli.output import WIDTH_MAX
 from penstock.cli.top.data import VIEWS, QueueReader, ViewData
 from penstock.core.errors import PenstockError
+from penstock.report.units import duration_text
 from penstock.wire.quoting import printable
 
 # After this many seconds without an answer, the status line reports the server as silent.
