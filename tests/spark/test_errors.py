@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from penstock.cli.lake_options import translated_errors
 from penstock.cli.main import app
 from penstock.core.errors import CommandError, DamagedJournal, NotAllowed, OutOfRange
-from penstock.pipeline.errors import PipelineError
+from penstock.lake.errors import PipelineError
 from penstock.spark import SourceError, launch, sentence_of
 from penstock.spark.events.options import EventsOptions
 from penstock.spark.events.ranges import EventsRange, NodeLogs

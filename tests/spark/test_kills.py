@@ -15,21 +15,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import penstock
-from penstock.pipeline.lake import Lake
-from penstock.pipeline.source import Source
-from penstock.pipeline.stream import once
-from penstock.pipeline.tables import EVENTS, JOBS
 from penstock.spark.events.source import EventsReader, EventsSource
 from penstock.spark.jobs.source import JobsSource
 from penstock.spark.jobs.stream import JobsStreamReader
-from tests.server.serving import PENSTOCK, Server, wait_for
+from tests.server.serving import Server, wait_for
 from tests.short_spark import SHORT_LIVED
 
 from .conftest import url_of
-from .killed_driver import IS_DEEP, STREAMS, processed, put
 from .killed_driver import JOBS as NUMBER
+from .killed_driver import STREAMS, processed, put
 from .test_jobs_stream import there
-from .test_pipeline import rows_of
 from .withheld_replies import Mute
 
 if TYPE_CHECKING:
@@ -170,30 +165,3 @@ def test_a_python_process_that_is_killed_during_a_read_is_replaced_and_reads_the
     events = spark.read.parquet(str(tmp_path / "events")).select("position").collect()
     assert len(events) == len(set(events)) == 3 * NUMBER
     assert (tmp_path / "DyingJobsReader").exists() and (tmp_path / "DyingEventsReader").exists()
-
-
-@pytest.mark.skipif(not IS_DEEP, reason="starts another Java process; run with PENSTOCK_HYPOTHESIS=deep")
-def test_a_pipeline_that_is_killed_between_bronze_and_silver_continues(
-    spark: SparkSession,
-    start: Callable[..., Server],
-    program: Callable[..., subprocess.Popen[bytes]],
-    tmp_path: Path,
-) -> None:
-    server = start()
-    root = tmp_path / "lake"
-    with penstock.connect(url_of(server)) as queue:
-        tube = queue.tube("work")
-        tube.put_many([b"%d" % number for number in range(NUMBER)])
-        words = ["pipeline", "run", "--from", url_of(server), "--lake", str(root), "--master", "local[2]"]
-        pipeline = program(*PENSTOCK, *words, "--every", "1s")
-        # Bronze is committed, but the batch of the stream is not, so Spark repeats it.
-        patiently(lambda: Lake(root).manifest.fresh, pipeline, tmp_path)
-        os.killpg(pipeline.pid, signal.SIGKILL)
-        pipeline.wait(30)
-        assert Lake(root).manifest.fresh and Lake(root).rows(EVENTS) == NUMBER and not Lake(root).rows(JOBS)
-        for job in tube.take_many(NUMBER):
-            job.ack()
-        assert once(spark, Lake(root), Source((url_of(server),))) == 2 * NUMBER
-    keys = [(row["node"], row["position"]) for row in rows_of(Lake(root), EVENTS)]
-    assert len(keys) == len(set(keys)) == 3 * NUMBER
-    assert [row["outcome"] for row in rows_of(Lake(root), JOBS)] == ["acked"] * NUMBER

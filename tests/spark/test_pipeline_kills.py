@@ -1,0 +1,135 @@
+"""A pipeline that is killed between any two steps of a turn loses and repeats nothing.
+
+Afterwards three readers, which share no code, count every event once, and gold equals that of a lake in peace.
+`make test-kills` kills at every step, on a disk and on S3.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from deltalake import DeltaTable
+
+import penstock
+from penstock.lake.lake import Lake
+from penstock.lake.tables import ALL, EVENTS
+from penstock.pipeline.audit import audit
+from penstock.pipeline.compact import compact
+from penstock.pipeline.run import Pipeline
+from penstock.pipeline.source import Source
+from penstock.pipeline.tasks import read_files
+from tests.lake.stores import s3_server
+from tests.server.serving import Server
+
+from .conftest import url_of
+from .history_model import events_of
+from .killed_pipeline import STEPS, kill_at
+from .lake_work import contents, positions, work
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+IS_LONG = bool(os.environ.get("PENSTOCK_KILLS"))
+
+# The steps at which a short test kills: before and after the commit of bronze, within gold, and before the last commit.
+FEW = ("before bronze/events", "after bronze/events", "after gold/fairness", "before _turns")
+
+
+def work_and_leave(url: str) -> None:
+    """Produce events for all tables, in a session of its own."""
+    with penstock.connect(url) as queue:
+        work(queue).ack()
+
+
+def check(spark: SparkSession, lake: Lake, url: str, peaceful: Lake, copy: Path) -> None:
+    """Check that every reader finds every event once, and that silver and gold are right. `copy` is a local lake."""
+    expected = sorted((row["node"], row["position"]) for row in events_of(url))
+    assert positions(lake) == expected
+    options = dict(lake.place.options) or None
+    rows = DeltaTable(f"{lake.place}/{EVENTS.path}", storage_options=options).to_pyarrow_table(
+        columns=["node", "position"]
+    )
+    assert sorted((row["node"], row["position"]) for row in rows.to_pylist()) == expected
+    assert counted_by_duckdb(copy) == (len(expected), len(expected))
+    by_spark = read_files(spark, lake.place, EVENTS, lake.files(EVENTS)).select("node", "position")
+    assert (by_spark.count(), by_spark.distinct().count()) == (len(expected), len(expected))
+    Pipeline(spark, peaceful, Source((url,))).once()
+    assert contents(lake) == contents(peaceful)
+
+
+def counted_by_duckdb(lake: Path) -> tuple[int, int]:
+    """Return the number of events, and of different positions, that DuckDB finds."""
+    import duckdb
+    import duckdb_extension_delta
+
+    (extension,) = Path(duckdb_extension_delta.__file__).parent.rglob("delta.duckdb_extension")
+    with duckdb.connect(config={"allow_unsigned_extensions": "true"}) as base:
+        base.execute(f"LOAD '{extension}'")
+        found = base.execute(
+            f"SELECT count(*), count(DISTINCT (node, position)) FROM delta_scan('{lake}/{EVENTS.path}')"
+        ).fetchone()
+    assert found is not None
+    return found[0], found[1]
+
+
+def test_a_killed_pipeline_loses_and_repeats_nothing(
+    spark: SparkSession, start: Callable[..., Server], tmp_path: Path
+) -> None:
+    url = url_of(start())
+    root = tmp_path / "lake"
+    for step in STEPS if IS_LONG else FEW:
+        work_and_leave(url)
+        kill_at(spark, step, str(root), url)
+    lake = Lake(root)
+    Pipeline(spark, lake, Source((url,))).once()
+    check(spark, lake, url, Lake(tmp_path / "peaceful"), root)
+    assert not audit(spark, lake, Source((url,))).broken
+    if IS_LONG:
+        for table in ALL:
+            kill_at(spark, f"before compaction of {table.path}", str(root))
+        lake = Lake(root)
+        with lake.writing():
+            compact(spark, lake)
+        check(spark, lake, url, Lake(tmp_path / "peaceful"), root)
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch, needs: Callable[[object, str], None]) -> Iterator[str]:
+    """The place of a lake on S3. Its settings are in the environment, also for other processes."""
+    needs(find_spec("moto"), "moto is not installed")
+    with s3_server() as store:
+        for name, value in store.options.items():
+            monkeypatch.setenv(name, value)
+        yield store.new_lake()
+
+
+def downloaded(place: str, root: Path) -> Path:
+    """Copy a lake from its bucket to a directory, because this DuckDB has no extension for S3."""
+    import boto3
+
+    name, _, prefix = place.removeprefix("s3://").partition("/")
+    client: Any = boto3.client("s3", region_name="us-east-1")
+    for page in client.get_paginator("list_objects_v2").paginate(Bucket=name, Prefix=f"{prefix}/"):
+        for each in page.get("Contents", ()):
+            path = root / each["Key"].removeprefix(f"{prefix}/")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            client.download_file(name, each["Key"], str(path))
+    return root
+
+
+@pytest.mark.skipif(not IS_LONG, reason="kills a pipeline on S3 at every step; run `make test-kills`")
+def test_a_killed_pipeline_on_s3_loses_and_repeats_nothing(
+    spark: SparkSession, start: Callable[..., Server], bucket: str, tmp_path: Path
+) -> None:
+    url = url_of(start())
+    for step in STEPS:
+        work_and_leave(url)
+        kill_at(spark, step, bucket, url)
+    lake = Lake(bucket)
+    Pipeline(spark, lake, Source((url,))).once()
+    check(spark, lake, url, Lake(tmp_path / "peaceful"), downloaded(bucket, tmp_path / "copy"))
