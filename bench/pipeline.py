@@ -1,7 +1,9 @@
 """Cost of the pipeline by the size of the history: `make bench-pipeline SIZES="1 10"`, in millions of events.
 
-Spark generates the events, three or more per job, in turns of a million jobs. Each step is measured in CPU seconds of
-all cores, which depend little on other load of the machine. The whole run is also measured in wall-clock seconds.
+A queue in a directory produces the events: jobs are put, taken and acked in 20 tubes, and one in ten fails once. Then a
+server offers the directory, and the pipeline loads it in one session of Spark. Each step is measured in CPU time of all
+processes per event, which depends little on other load of the machine. The last line is a turn of 1,000 events in a
+lake with a million open jobs, 150,000 keys and 5,000 tubes.
 """
 
 from __future__ import annotations
@@ -9,65 +11,100 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pyspark import SparkContext
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as f
+from pyspark.sql import SparkSession
 
+import penstock
+from penstock.lake.lake import Lake
+from penstock.lake.tables import EVENTS
 from penstock.pipeline.audit import audit
-from penstock.pipeline.bronze import append
 from penstock.pipeline.compact import compact
-from penstock.pipeline.digest import digest
-from penstock.pipeline.lake import Lake
-from penstock.pipeline.tables import EVENTS, JOBS
+from penstock.pipeline.run import Pipeline
+from penstock.pipeline.source import Source
+from penstock.pipeline.turn import update_derived
 from penstock.spark import session
-from penstock.spark.events.schema import COLUMNS
+
+BODY = b"x" * 96
+AT_ONCE = 1_000
 
 
-def events(spark: SparkSession, start: int, count: int) -> DataFrame:
-    """Return generated events in the schema of the source. One job in ten fails once."""
-    numbers = spark.range(start, start + count)
-    fails = numbers.id % 10 == 0
-    steps = f.when(fails, f.expr("array('put', 'taken', 'nacked', 'taken', 'acked')")).otherwise(
-        f.expr("array('put', 'taken', 'acked')")
-    )
-    told = numbers.select("id", f.posexplode(steps).alias("nth", "event"))
-    state = f.expr(
-        "CASE event WHEN 'put' THEN 'ready' WHEN 'taken' THEN 'taken' WHEN 'nacked' THEN 'ready' ELSE 'gone' END"
-    )
-    before = f.expr("CASE event WHEN 'put' THEN 'gone' WHEN 'taken' THEN 'ready' ELSE 'taken' END")
-    values = {
-        "node": f.lit("a" * 40),
-        "position": f.col("id") * 8 + f.col("nth") + 1,
-        "time": f.expr("timestamp_millis(1763251200000 + id * 4 + nth * 1000 + id % 7 * 10)"),
-        "event": f.col("event"),
-        "tube": f.concat(f.lit("tube "), (f.col("id") % 20).cast("string")),
-        "job": f.col("id") + (1 << 43),
-        "before": before,
-        "after": state,
-        "session": f.when(f.col("event") == "taken", f.col("id") % 50 + 1),
-        "created": f.expr("timestamp_millis(1763251200000 + id * 4)"),
-        "deliveries": f.least(f.col("nth"), f.lit(2)),
-        "before_position": f.when(f.col("nth") == 0, 0).otherwise(f.col("id") * 8 + f.col("nth")),
-        "body": f.when(f.col("event") == "put", f.expr("CAST(repeat(md5(CAST(id AS STRING)), 3) AS BINARY)")),
-        "key": f.concat(f.lit("key "), (f.col("id") % 1000).cast("string")).cast("binary"),
-        "reason": f.when(f.col("event") == "nacked", f.lit("no answer")),
-        "once": f.lit(False),
-    }
-    return told.select(*(values.get(name, f.lit(0)).cast(kind).alias(name) for name, kind in COLUMNS))
+def fill(directory: Path, events: int) -> None:
+    """Put, take and ack jobs until the log has this many events. One job in ten is nacked once."""
+    with penstock.open(directory, fsync="never") as queue:
+        tubes = [queue.tube(f"tube {number}", "fifo") for number in range(20)]
+        done = 0
+        while done < events:
+            tube = tubes[done // AT_ONCE % len(tubes)]
+            tube.put_many([BODY] * AT_ONCE)
+            for number, job in enumerate(tube.take_many(AT_ONCE)):
+                if number % 10:
+                    job.ack()
+                else:
+                    job.nack("no answer")
+            for job in tube.take_many(AT_ONCE // 10):
+                job.ack()
+            done += AT_ONCE * 32 // 10
+
+
+def fill_open(directory: Path, jobs: int, keys: int, tubes: int) -> None:
+    """Put jobs that stay open, with many keys and tubes."""
+    with penstock.open(directory, fsync="never") as queue:
+        keyed = queue.tube("keyed", "utube")
+        for start in range(0, jobs // 2, AT_ONCE):
+            for number in range(start, start + AT_ONCE):
+                keyed.put(b"", key=f"key {number % keys}")
+        for number in range(tubes):
+            queue.tube(f"tube {number}").put_many([b""] * (jobs // 2 // tubes))
+
+
+@contextmanager
+def serve(directory: Path) -> Iterator[str]:
+    """Run a server on a directory. Yield its URL."""
+    port = 17_000 + os.getpid() % 10_000
+    words = ["serve", "--dir", str(directory), "--port", str(port), "--iproto-port", "0", "--appendfsync", "everysec"]
+    server = subprocess.Popen([sys.executable, "-m", "penstock", *words], stderr=subprocess.DEVNULL)
+    url = f"penstock://127.0.0.1:{port}"
+    try:
+        wait_until_loaded(url)
+        yield url
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def wait_until_loaded(url: str) -> None:
+    for _ in range(3_000):
+        try:
+            with penstock.connect(url) as queue:
+                queue.tubes()
+            return
+        except penstock.PenstockError:
+            time.sleep(0.1)
+    raise SystemExit(f"{url} did not start")
 
 
 def used() -> float:
-    """Return the CPU seconds that this process and its Java process have used."""
-    own = time.process_time()
-    with open(f"/proc/{SparkContext._gateway.proc.pid}/stat") as file:
-        fields = file.read().rpartition(")")[2].split()
-    return own + (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    """Return the CPU seconds that this process and its descendants have used: Java, and Spark's Python processes."""
+    stats = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                with open(f"/proc/{entry}/stat") as file:
+                    fields = file.read().rpartition(")")[2].split()
+            except OSError:
+                continue
+            stats[int(entry)] = (int(fields[1]), sum(map(int, fields[11:15])))
+    family = {os.getpid()}
+    while more := {pid for pid, (parent, _) in stats.items() if parent in family} - family:
+        family |= more
+    return sum(stats[pid][1] for pid in family) / os.sysconf("SC_CLK_TCK")
 
 
 class Stages:
@@ -84,30 +121,52 @@ class Stages:
         self.seconds[name] = self.seconds.get(name, 0) + used() - began
 
 
-def measure(spark: SparkSession, root: Path, millions: float) -> list[str]:
-    """Build a lake of the given millions of events. Return the row of the table."""
-    lake, stages = Lake(root), Stages()
-    jobs = int(millions * 1_000_000 / 3.2)
-    began = time.monotonic()
-    with lake.writing():
-        for start in range(0, jobs, 1_000_000):
-            with stages.stage("bronze"):
-                append(lake, events(spark, start, min(1_000_000, jobs - start)))
-            with stages.stage("silver and gold"):
-                digest(spark, lake)
+def measure(spark: SparkSession, place: Path, millions: float) -> list[str]:
+    """Load a history of the given millions of events. Return the row of the table."""
+    fill(place / "queue", int(millions * 1_000_000))
+    lake, stages = Lake(place / "lake"), Stages()
+    with serve(place / "queue") as url, lake.writing():
+        source = Source((url,))
+        lake.create()
+        began = time.monotonic()
+        with stages.stage("bronze"), source.connected() as logs:
+            Pipeline(spark, lake, source).copy(logs.new_ranges(lake, logs.heads()))
+        with stages.stage("silver and gold"):
+            update_derived(spark, lake)
         took = time.monotonic() - began
-        with stages.stage("compact"):
-            compact(spark, lake)
+    with lake.writing(), stages.stage("compact"):
+        compact(spark, lake)
     with stages.stage("audit"):
-        assert not any(finding.broken for finding in audit(spark, lake).findings)
+        assert not audit(spark, lake).broken
     rows = lake.rows(EVENTS)
-    assert lake.rows(JOBS) == jobs
     return [
         f"{rows / 1e6:.1f} M",
-        *(f"{seconds:.0f} s" for seconds in stages.seconds.values()),
+        *(f"{seconds / rows * 1e6:.1f} µs" for seconds in stages.seconds.values()),
         f"{took:.0f} s",
         f"{lake.bytes(EVENTS) / rows:.0f}",
     ]
+
+
+def measure_small_turn(spark: SparkSession, place: Path, open_jobs: int, keys: int, tubes: int) -> str:
+    """Return the CPU seconds of a turn of 1,000 events in a lake with many open jobs. The session is warm."""
+    fill_open(place / "queue", open_jobs, keys, tubes)
+    lake = Lake(place / "lake")
+    with serve(place / "queue") as url:
+        source = Source((url,))
+        Pipeline(spark, lake, source).once()
+        costs = []
+        for _ in range(6):
+            with penstock.connect(url) as queue:
+                tube = queue.tube("tube 1")
+                for _ in range(250):
+                    tube.put(b"")
+                    tube.take().release()
+                    tube.take().ack()
+            time.sleep(2.5)  # With everysec, the log is durable within two seconds.
+            began = used()
+            Pipeline(spark, lake, source).once()
+            costs.append(used() - began)
+    return f"a turn of 1,250 events with {open_jobs:,} open jobs, {keys:,} keys and {tubes:,} tubes: {min(costs):.1f} s"
 
 
 def main() -> None:
@@ -116,16 +175,22 @@ def main() -> None:
     parser.add_argument("millions", nargs="*", type=float, default=[1, 10])
     parser.add_argument("--master", default="local[2]")
     parser.add_argument("--memory", default="4g")
+    parser.add_argument("--open-jobs", type=int, default=1_000_000)
     given = parser.parse_args()
     spark = session(given.master, **{"spark.driver.memory": given.memory})
     place = Path(tempfile.mkdtemp(prefix="penstock-bench-", dir="."))
+    print("CPU time per event:\n")
     print("| events | bronze | silver and gold | compact | audit | to gold, by the clock | bytes an event |")
     print("|---|---|---|---|---|---|---|")
     try:
-        measure(spark, place / "warm", 0.1)
+        # Java compiles while it runs. Two runs before the table make its first row comparable.
+        for number in range(2):
+            measure(spark, place / f"warm {number}", 0.5)
         for millions in given.millions:
             print("|", " | ".join(measure(spark, place / str(millions), millions)), "|", flush=True)
             shutil.rmtree(place / str(millions))
+        keys, tubes = given.open_jobs * 15 // 100, given.open_jobs // 200
+        print("\n" + measure_small_turn(spark, place / "open", given.open_jobs, keys, tubes))
     finally:
         shutil.rmtree(place)
         spark.stop()
