@@ -5,8 +5,8 @@ SHELL := bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup tools demo test test-compiled test-spark test-simulation test-fronts test-interpreted fuzz sim record-seeds \
-	homes mutants lint format generate docs bench bench-spark bench-pipeline instructions wheel clean FORCE
+.PHONY: help setup tools demo test test-compiled test-spark test-kills test-cluster-lake test-simulation test-fronts test-interpreted \
+	fuzz sim record-seeds homes mutants lint format generate docs bench bench-spark bench-pipeline instructions wheel clean FORCE
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -41,6 +41,12 @@ test-compiled: tools setup ## run the tests on the installed, compiled package (
 
 test-spark: tools setup ## run the tests that need Spark (ARGS as above)
 	@env -u PYTHONPATH $(PY) -m pytest tests/spark $(ARGS)
+
+test-kills: tools setup ## kill a pipeline at every step of a turn, on a disk and on S3 (ARGS as above)
+	@env -u PYTHONPATH PENSTOCK_KILLS=1 $(PY) -m pytest tests/spark/test_pipeline_kills.py $(ARGS)
+
+test-cluster-lake: tools setup ## run the pipeline on a Spark cluster that shares only an S3 bucket, with speculation
+	@env -u PYTHONPATH PENSTOCK_CLUSTER_LAKE=1 $(PY) -m pytest tests/spark/test_cluster_lake.py $(ARGS)
 
 test-simulation: tools setup ## run a few simulated clusters; `make sim` runs many
 	@env -u PYTHONPATH $(PY) -m pytest tests/simulation $(ARGS)
