@@ -37,7 +37,7 @@ AT_ONCE = 1_000
 
 def fill(directory: Path, events: int) -> None:
     """Put, take and ack jobs until the log has this many events. One job in ten is nacked once."""
-    with penstock.open(directory, fsync="never") as queue:
+    with penstock.open(directory, fsync="never", history_bytes=None) as queue:
         tubes = [queue.tube(f"tube {number}", "fifo") for number in range(20)]
         done = 0
         while done < events:
@@ -55,7 +55,7 @@ def fill(directory: Path, events: int) -> None:
 
 def fill_open(directory: Path, jobs: int, keys: int, tubes: int) -> None:
     """Put jobs that stay open, with many keys and tubes."""
-    with penstock.open(directory, fsync="never") as queue:
+    with penstock.open(directory, fsync="never", history_bytes=None) as queue:
         keyed = queue.tube("keyed", "utube")
         for start in range(0, jobs // 2, AT_ONCE):
             for number in range(start, start + AT_ONCE):
@@ -69,6 +69,7 @@ def serve(directory: Path) -> Iterator[str]:
     """Run a server on a directory. Yield its URL."""
     port = 17_000 + os.getpid() % 10_000
     words = ["serve", "--dir", str(directory), "--port", str(port), "--iproto-port", "0", "--appendfsync", "everysec"]
+    words += ["--history-bytes", "100gb"]
     server = subprocess.Popen([sys.executable, "-m", "penstock", *words], stderr=subprocess.DEVNULL)
     url = f"penstock://127.0.0.1:{port}"
     try:
