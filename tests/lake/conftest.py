@@ -21,6 +21,6 @@ def s3(needs: Callable[[object, str], None]) -> Iterator[S3]:
 
 @pytest.fixture(scope="session")
 def faulty(s3: S3) -> Iterator[FaultyStore]:
-    """The same store with a proxy that can inject faults."""
+    """The store of the fixture s3, behind a proxy that can inject faults."""
     with faulty_store(s3) as store:
         yield store

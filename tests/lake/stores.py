@@ -20,7 +20,7 @@ from tests.ports import free_port
 from tests.server.serving import wait_for
 
 ROOT = Path(__file__).parent.parent.parent
-SECRET = "a-very-secret-key-that-nobody-may-see"
+SECRET = "a-secret-key-that-no-output-may-contain"
 
 
 class S3:

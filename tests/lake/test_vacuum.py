@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import pyarrow as pa
@@ -122,8 +123,8 @@ def test_a_dry_run_deletes_nothing(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_request_to_forget_is_refused_before_spark_starts(
-    tmp_path: Path, words: list[str], sentence: str
+    tmp_path: Path, words: list[str], sentence: str, needs: Callable[[object, str], None]
 ) -> None:
-    pytest.importorskip("pyspark")
+    needs(find_spec("pyspark"), "Spark is not installed")
     refused = CliRunner().invoke(app, ["pipeline", "forget", "--lake", str(tmp_path), *words])
     assert refused.exit_code == 2 and sentence in refused.output

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -12,8 +15,9 @@ from penstock.pipeline.project import write_project
 from penstock.pipeline.user_tables import load_tables
 
 
-def test_every_file_of_a_project_can_be_parsed(tmp_path: Path) -> None:
-    yaml = pytest.importorskip("yaml")
+def test_every_file_of_a_project_can_be_parsed(tmp_path: Path, needs: Callable[[object, str], None]) -> None:
+    needs(find_spec("yaml"), "PyYAML is not installed")
+    yaml = import_module("yaml")
     written = write_project(tmp_path / "project", "s3://bucket/lake")
     assert {path.suffix for path in written} == {".md", ".sql", ".py", ".yml"}
     for path in written:
