@@ -8,9 +8,11 @@ commit. Tables use protocol versions 1 and 2 and no table features, because ever
 from __future__ import annotations
 
 import json
+import os
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
@@ -110,7 +112,7 @@ class TableLog:
     def create(self, settings: Mapping[str, str] | None = None) -> None:
         """Create the table if it does not exist."""
         if self._delta is None:
-            with self._commit_errors(), store_errors(self.place.uri):
+            with _commit_errors(self.place), store_errors(self.place.uri):
                 self._delta = DeltaTable.create(
                     self.place.uri,
                     self.table.arrow,
@@ -139,7 +141,7 @@ class TableLog:
         transactions = [Transaction(name, value) for name, value in (counters or {}).items()]
         commit = uuid.uuid4().hex
         properties = CommitProperties({_COMMIT: commit}, max_commit_retries=0, app_transactions=transactions)
-        with self._commit_errors(), store_errors(self.place.uri):
+        with _commit_errors(self.place), store_errors(self.place.uri):
             try:
                 self._delta.create_write_transaction(
                     actions,
@@ -167,9 +169,6 @@ class TableLog:
     def _partition(self, file: DataFile) -> dict[str, str | None]:
         return {self.table.by: file.day} if self.table.by else {}
 
-    def _commit_errors(self) -> _CommitErrors:
-        return _CommitErrors(self.place)
-
     def _make_durable(self) -> None:
         """Sync the last commit of a local table, because deltalake does not."""
         if self.place.is_local:
@@ -177,32 +176,19 @@ class TableLog:
             newest = log / f"{self.version:020d}.json"
             if newest.exists():
                 with open(newest, "rb") as file:
-                    _sync(file.fileno())
+                    os.fsync(file.fileno())
             sync_folder(log)
 
 
-class _CommitErrors:
-    """Turns the refusal of a commit into LakeInUse."""
-
-    def __init__(self, place: Place) -> None:
-        self._place = place
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, CommitFailedError):
-            raise LakeInUse(
-                f"{self._place} was changed by another writer; only one pipeline can write to a lake"
-            ) from None
-        if isinstance(error, DeltaError):
-            raise BadLake(f"{self._place}: the commit failed ({first_line(error)})") from None
-
-
-def _sync(handle: int) -> None:
-    import os
-
-    os.fsync(handle)
+@contextmanager
+def _commit_errors(place: Place) -> Iterator[None]:
+    """Turn the refusal of a commit into LakeInUse, and other errors of Delta into BadLake."""
+    try:
+        yield
+    except CommitFailedError:
+        raise LakeInUse(f"{place} was changed by another writer; only one pipeline can write to a lake") from None
+    except DeltaError as error:
+        raise BadLake(f"{place}: the commit failed ({first_line(error)})") from None
 
 
 def _files(delta: DeltaTable, table: Table) -> dict[str, DataFile]:

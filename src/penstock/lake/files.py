@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import date, datetime
 from typing import Any, Final
 
@@ -124,10 +124,6 @@ def read_file(place: Place, table: Table, file: DataFile, only: Any, columns: Se
         day = pa.scalar(date.fromisoformat(file.day), pa.date32())
         found = found.append_column(table.by, pa.repeat(day, len(found)))
     return found.select(list(columns))
-
-
-def batches(found: pa.Table, rows: int) -> Iterator[pa.RecordBatch]:
-    yield from found.combine_chunks().to_batches(rows)
 
 
 def _texts(table: Table) -> list[str]:
