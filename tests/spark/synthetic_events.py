@@ -133,6 +133,13 @@ def first_turn(history: History) -> None:
         tell(job, "taken", "taken", 1, session=5)
         tell(job, "nacked", "ready", 2, reason="no such street")
 
+    # Several deliveries in one millisecond, in one turn and in two.
+    for job in (50, 51):
+        tell(job, "put", "ready", tube="hasty")
+        tell(job, "taken", "taken", 1, session=9)
+        tell(job, "released", "ready", 1)
+    tell(50, "taken", "taken", 1, session=5)
+
 
 def second_turn(history: History) -> None:
     """Add the events of the second turn, for the jobs of the first."""
@@ -157,3 +164,5 @@ def second_turn(history: History) -> None:
     tell(41, "moved out", "gone", 2, flags=FLAG_GIVEN_UP)
     tell(41, "moved in", "ready", 2, tube="graveyard")
     tell(42, "exhausted", "buried", 2, reason="failed 1 time, at last: no such street", flags=FLAG_GIVEN_UP)
+
+    tell(51, "taken", "taken", 1, session=5)

@@ -297,9 +297,16 @@ def test_work_of_a_claim_is_not_counted_for_the_session_before_it(synthetic: Lak
     workers = sums(synthetic, "workers", "session", node=HERE)
     claimed = next(row for row in jobs(synthetic, "claimed") if row["job"] == 30)
     assert (claimed["session"], claimed["run_ms"], claimed["outcome"]) == (None, 37_000, "acked")
-    of_others = {"met": 1, "failed": 4, "claimed": 2}
+    of_others = {"met": 1, "failed": 4, "claimed": 2, "hasty": 2}
     assert workers[5,]["taken"] == sum(of_others.values())
     assert workers[5,]["acked"] == 0
+
+
+def test_positions_order_deliveries_in_the_same_millisecond(spark: SparkSession, synthetic: Lake) -> None:
+    found = [(job["wait_ms"], job["session"]) for job in jobs(synthetic, "hasty")]
+    assert found == [(1000, 5), (1000, 5)]
+    by_spark = merged_rows(spark, JOBS, read_files(spark, synthetic.place, JOBS, synthetic.files(JOBS)))
+    assert [(job.wait_ms, job.session) for job in by_spark.where("tube = 'hasty'").collect()] == found
 
 
 def test_redeliveries_count_expired_claims_and_failed_deliveries(synthetic: Lake) -> None:

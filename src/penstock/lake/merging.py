@@ -45,8 +45,11 @@ def merge_parts(parts: pa.Table) -> pa.Table:
 
 
 def _ends(parts: pa.Table, by: str, end: str) -> pa.Table:
-    """Return the first or the last part of each job in the order of a column. Parts without a value do not count."""
-    there = parts.filter(pc.is_valid(parts[by])).sort_by(by)
+    """Return the first or the last part of each job in the order of a column. Parts without a value do not count.
+
+    Times can be equal. Then positions decide.
+    """
+    there = parts.filter(pc.is_valid(parts[by])).sort_by([(by, "ascending"), ("position", "ascending")])
     # With several threads, the order of rows is undefined, and so is the last one.
     found = there.group_by(_JOB, use_threads=False).aggregate([("part", end)])
     return parts.take(found[f"part_{end}"])

@@ -30,8 +30,8 @@ summed AS (
     ) AS decided,
     min(created) AS put_at,
     min(IF(after = 'ready' AND before <> 'ready', time, NULL)) AS ready_at,
-    min(IF(takes, struct(time, unix_millis(time) - unix_millis(since) AS wait_ms), NULL)) AS first_take,
-    max(IF(takes, struct(time, session), NULL)) AS last_take,
+    min(IF(takes, struct(time, position, unix_millis(time) - unix_millis(since) AS wait_ms), NULL)) AS first_take,
+    max(IF(takes, struct(time, position, session), NULL)) AS last_take,
     max(once) AS once,
     max(CAST(octet_length(body) AS BIGINT)) AS body_bytes,
     max(before = 'gone' AND event NOT LIKE 'moved in%') AS whole

@@ -13,8 +13,8 @@ FROM (
     max(IF(outcome IS NULL, NULL, struct(outcome_position, outcome, finished_at, run_ms))) AS decided,
     min(put_at) AS put_at,
     min(ready_at) AS ready_at,
-    min(IF(first_take_at IS NULL, NULL, struct(first_take_at, wait_ms))) AS first_take,
-    max(IF(last_take_at IS NULL, NULL, struct(last_take_at, session))) AS last_take,
+    min(IF(first_take_at IS NULL, NULL, struct(first_take_at, position, wait_ms))) AS first_take,
+    max(IF(last_take_at IS NULL, NULL, struct(last_take_at, position, session))) AS last_take,
     max(once) AS once,
     max(body_bytes) AS body_bytes,
     max(whole) AS whole
