@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pyspark.sql.datasource import EqualTo
 
 import penstock
 from penstock.spark import SourceError, sentence_of
 from penstock.spark.jobs.options import ReadOptions
 from penstock.spark.jobs.scan import JobsReader
+from penstock.spark.versions import EqualTo
 from tests.server.clustering import cluster_of
 
 from .conftest import url_of

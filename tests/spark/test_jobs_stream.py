@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from penstock.spark import SourceError
 from penstock.spark.jobs.options import StreamOptions
 from penstock.spark.jobs.stream import JobsStreamReader
+from penstock.spark.versions import ReadMaxRows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,13 +12,14 @@ from typing import Any, NoReturn
 from pyspark.sql.datasource import DataSourceStreamReader
 
 from penstock.spark.errors import SourceError, as_source_error
+from penstock.spark.versions import adapt_stream_reader
 
 
 def reader_or_refusal(make: Callable[[], DataSourceStreamReader]) -> DataSourceStreamReader:
     """Return the reader that `make` constructs. If this fails, return a reader that raises the error when called."""
     try:
         with as_source_error():
-            return make()
+            return adapt_stream_reader(make())
     except SourceError as why:
         return RefusedStream(str(why))
 

@@ -6,17 +6,18 @@ it had when its page was read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql.datasource import DataSourceReader, EqualTo, Filter, In, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from penstock.client.commands import REPEAT, Call, find_tube, page, tubes
 from penstock.core.errors import UnknownTube
 from penstock.spark.errors import as_source_error
 from penstock.spark.jobs.options import ReadOptions
 from penstock.spark.node import Node
+from penstock.spark.versions import EqualTo, Filter, In, filter_offer
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -35,22 +36,6 @@ class Scan(InputPartition):
         self.tube = tube
 
 
-class _PushFilters:
-    """A `pushFilters` method that works whether or not the session has filter pushdown switched on.
-
-    By default pushdown is off, and then Spark refuses a source that overrides `pushFilters`. Spark compares the
-    `__func__` of the method with its own. This object has Spark's `__func__`, so Spark sees no override and accepts the
-    source. If pushdown is on, Spark calls the object.
-    """
-
-    def __init__(self, push: Callable[[list[Filter]], Iterable[Filter]]) -> None:
-        self.__func__ = DataSourceReader.pushFilters
-        self._push = push
-
-    def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
-        return self._push(filters)
-
-
 class JobsReader(DataSourceReader):
     """Reads a batch of jobs."""
 
@@ -58,12 +43,9 @@ class JobsReader(DataSourceReader):
         self._options = options
         self._required_tubes = options.tubes  # Tubes of the option must exist. Tubes that a filter names need not.
 
-    @property
-    def pushFilters(self) -> _PushFilters:
-        """Accept filters on the tube and the state, which the server applies."""
-        return _PushFilters(self._push)
-
-    def _push(self, filters: list[Filter]) -> Iterable[Filter]:
+    @filter_offer
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Accept filters on the tube and the state, which the server applies. Yield the other filters."""
         for each in filters:
             name = each.attribute[0] if isinstance(each, (EqualTo, In)) else None
             values = each.value if isinstance(each, In) else (each.value,) if isinstance(each, EqualTo) else ()

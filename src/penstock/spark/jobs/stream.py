@@ -20,7 +20,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from penstock.client import commands
 from penstock.client.commands import REPEAT, Call
@@ -29,6 +28,7 @@ from penstock.core.limits import CLAIMS_OPEN_MAX
 from penstock.spark.errors import SourceError, as_source_error
 from penstock.spark.jobs.options import StreamOptions
 from penstock.spark.node import Node
+from penstock.spark.versions import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch

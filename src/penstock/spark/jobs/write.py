@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from penstock.client import commands
 from penstock.client.commands import REPEAT, Call
@@ -25,6 +25,7 @@ from penstock.spark.errors import SourceError, as_source_error
 from penstock.spark.jobs.options import WriteOptions
 from penstock.spark.jobs.stage import FilledStage
 from penstock.spark.node import Node
+from penstock.spark.versions import DataSourceStreamArrowWriter
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch, Table
