@@ -42,7 +42,7 @@ test-compiled: tools setup ## run the tests on the installed, compiled package (
 test-spark: tools setup ## run the tests that need Spark (ARGS as above)
 	@env -u PYTHONPATH $(PY) -m pytest tests/spark $(ARGS)
 
-test-kills: tools setup ## kill a pipeline at every step of a turn, on a disk and on S3 (ARGS as above)
+test-kills: tools setup ## kill a pipeline at every step of a turn and of a compaction, on a disk and on S3 (ARGS as above)
 	@env -u PYTHONPATH PENSTOCK_KILLS=1 $(PY) -m pytest tests/spark/test_pipeline_kills.py $(ARGS)
 
 test-cluster-lake: tools setup ## run the pipeline on a Spark cluster that shares only an S3 bucket, with speculation

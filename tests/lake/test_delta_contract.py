@@ -154,8 +154,8 @@ def test_log_files_that_are_older_than_the_retention_are_deleted_after_a_checkpo
 
 
 def test_a_filter_finds_rows_by_a_column_without_limits_only_if_no_column_has_limits(tmp_path: Path) -> None:
-    # This is a defect of deltalake. Because of it, most tables of the lake have no limits in their logs, and the guide
-    # about reading a lake warns about bronze/events. If this test fails, the defect is gone.
+    # This is a defect of deltalake. Because of it, the logs of a lake have no limits, and files of events have their
+    # positions in their names. If this test fails, the defect is gone.
     table = create(tmp_path)
     commit(table, add(tmp_path, "a.parquet", [1, 2]), add(tmp_path, "b.parquet", [1, 2], minValues={}, maxValues={}))
     assert table.to_pyarrow_table(filters=[("number", "=", 2)])["number"].to_pylist() == [2]

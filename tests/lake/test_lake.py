@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
+from deltalake.transaction import AddAction
 
 from penstock.lake.delta import DataFile, TableLog
 from penstock.lake.errors import BadLake, BadPlace, LakeInUse, NoLake
 from penstock.lake.files import FileWriter, read_table, write_table
 from penstock.lake.lake import DIGEST, VERSION, Lake
+from penstock.lake.span import Span
 from penstock.lake.tables import COVERAGE, EVENTS, TURNS, Table, gold_table
 
 RATES = gold_table("rates")
@@ -129,7 +132,7 @@ def test_rows_are_written_to_one_file_for_each_day_and_read_back(tmp_path: Path)
     lake = Lake(tmp_path)
     files = events(lake, 7, 0, 10, days=2)
     assert [(file.day, file.rows, file.turn) for file in files] == [("2026-11-16", 5, 7), ("2026-11-17", 5, 7)]
-    assert [(file.low["position"], file.high["position"]) for file in files] == [(0, 8), (1, 9)]
+    assert [file.span for file in files] == [None, None]
     lake.commit_events(7, files, {"n": 10}, {})
     assert lake.read(EVENTS)["position"].to_pylist() == [0, 2, 4, 6, 8, 1, 3, 5, 7, 9]
     assert lake.read(EVENTS, ["2026-11-17"])["date"].unique().to_pylist() == [datetime.date(2026, 11, 17)]
@@ -149,11 +152,50 @@ def test_a_file_is_written_in_several_steps(tmp_path: Path) -> None:
     assert read_table(lake.place, RATES, [file])["puts"].to_pylist() == [3, 1]
 
 
-def test_other_readers_find_rows_by_any_column(tmp_path: Path) -> None:
-    run_turn(Lake(tmp_path), 1, 0, 10, puts=3)
-    table = DeltaTable(str(tmp_path / RATES.path))
-    assert len(table.to_pyarrow_table(filters=[("tube", "=", "mail")])) == 1
-    assert len(table.to_pyarrow_table(filters=[("puts", "=", 4)])) == 0
+@pytest.mark.parametrize("turn", [0, 7])
+def test_the_name_of_a_file_has_its_turn_and_its_positions(tmp_path: Path, turn: int) -> None:
+    lake, span = Lake(tmp_path), Span("a" * 40, 10, 20)
+    lake.create()
+    rows = pa.Table.from_pylist([{"node": span.node, "position": 12, "event": "put"}], EVENTS.file_schema)
+    writer = FileWriter(lake.place, EVENTS, str(DAY), turn, span)
+    writer.write(rows)
+    lake.commit_events(7, [writer.close()], {}, {})
+    (file,) = Lake(tmp_path).files(EVENTS)
+    assert (file.turn, file.span) == (turn, span)
+
+
+def test_files_of_an_older_version_have_their_positions_in_the_log(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.create()
+    limits = {
+        "00000001-one.parquet": (("a", 10), ("a", 19)),
+        "compact-several.parquet": (("a", 10), ("b", 19)),
+    }
+    for name, (low, high) in limits.items():
+        low_values, high_values = (dict(zip(("node", "position"), each)) for each in (low, high))
+        statistics = {"numRecords": 1, "minValues": low_values, "maxValues": high_values, "nullCount": {}}
+        action = AddAction(f"date={DAY}/{name}", 100, {"date": str(DAY)}, 0, True, json.dumps(statistics))
+        DeltaTable(str(tmp_path / EVENTS.path)).create_write_transaction([action], "append", EVENTS.arrow, ["date"])
+    assert [(file.turn, file.span) for file in Lake(tmp_path).files(EVENTS)] == [(1, Span("a", 10, 20)), (0, None)]
+
+
+@pytest.mark.parametrize(
+    ("other", "overlaps", "joined"),
+    [
+        (Span("a", 20, 30), False, (10, 30)),
+        (Span("a", 19, 20), True, (10, 20)),
+        (Span("a", 0, 11), True, (0, 20)),
+        (Span("a", 0, 10), False, (0, 20)),
+        (Span("b", 10, 20), False, None),
+    ],
+)
+def test_spans_overlap_if_they_have_a_position_of_the_same_node(
+    other: Span, overlaps: bool, joined: tuple[int, int] | None
+) -> None:
+    span = Span("a", 10, 20)
+    assert span.overlaps(other) == other.overlaps(span) == overlaps
+    if joined is not None:
+        assert span.joined(other) == other.joined(span) == Span("a", *joined)
 
 
 def test_files_do_not_exist_for_readers_before_the_commit(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import penstock
 from penstock.lake.lake import Lake
 from penstock.lake.tables import DERIVED
-from penstock.pipeline.compact import compact
+from penstock.pipeline.compact import COMPACTED, compact
 from penstock.pipeline.run import Pipeline
 from penstock.pipeline.source import Source
 from penstock.pipeline.steps import on_step
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parent.parent.parent
 
+# A turn takes some seconds, and much longer on a machine with other work.
+KILL_TIMEOUT_S = 600
+
 # The steps of a turn, in order.
 STEPS = (
     *("before bronze/coverage", "before bronze/tubes", "before bronze/sessions"),
@@ -33,6 +36,9 @@ STEPS = (
     *(f"{when} {table.path}" for table in DERIVED for when in ("before", "after")),
     *("before _turns", "after _turns"),
 )
+
+# The steps of a compaction, in order. A table that is compacted has no such step in the next attempt.
+COMPACTION_STEPS = (*(f"before compaction of {table.path}" for table in COMPACTED), "before _turns")
 
 
 def kill_at(spark: SparkSession, step: str, *words: str) -> None:
@@ -45,7 +51,7 @@ def kill_at(spark: SparkSession, step: str, *words: str) -> None:
         "PYSPARK_GATEWAY_SECRET": gateway.gateway_parameters.auth_token,
     }
     command = [sys.executable, "-m", "tests.spark.killed_pipeline", step, *words]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=KILL_TIMEOUT_S, check=False)
     assert done.returncode == -signal.SIGKILL, (step, done.returncode, done.stderr[-2000:])
 
 

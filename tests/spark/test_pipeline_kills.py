@@ -1,12 +1,13 @@
 """A pipeline that is killed between any two steps of a turn loses and repeats nothing.
 
 Afterwards three readers, which share no code, count every event once, and gold equals that of a lake in peace.
-`make test-kills` kills at every step, on a disk and on S3.
+`make test-kills` kills at every step of a turn and of a compaction, on a disk and on S3.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,7 +18,7 @@ from deltalake import DeltaTable
 
 import penstock
 from penstock.lake.lake import Lake
-from penstock.lake.tables import ALL, EVENTS
+from penstock.lake.tables import EVENTS
 from penstock.pipeline.audit import audit
 from penstock.pipeline.compact import compact
 from penstock.pipeline.run import Pipeline
@@ -28,7 +29,7 @@ from tests.server.serving import Server
 
 from .conftest import url_of
 from .history_model import events_of
-from .killed_pipeline import STEPS, kill_at
+from .killed_pipeline import COMPACTION_STEPS, STEPS, kill_at
 from .lake_work import contents, positions, work
 
 if TYPE_CHECKING:
@@ -62,6 +63,25 @@ def check(spark: SparkSession, lake: Lake, url: str, peaceful: Lake, copy: Path)
     assert contents(lake) == contents(peaceful)
 
 
+def kill_and_check(spark: SparkSession, place: str, url: str, folder: Path, local_copy: Callable[[], Path]) -> None:
+    """Kill a pipeline at each step of a turn, and in the long test of a compaction. Check the lake afterwards."""
+    for step in STEPS if IS_LONG else FEW:
+        work_and_leave(url)
+        kill_at(spark, step, place, url)
+    lake = Lake(place)
+    Pipeline(spark, lake, Source((url,))).once()
+    check(spark, lake, url, Lake(folder / "peaceful"), local_copy())
+    assert not audit(spark, lake, Source((url,))).broken
+    if IS_LONG:
+        for step in COMPACTION_STEPS:
+            kill_at(spark, step, place)
+        lake = Lake(place)
+        with lake.writing():
+            assert compact(spark, lake) == (0, 0)
+        check(spark, lake, url, Lake(folder / "peaceful"), local_copy())
+        assert not audit(spark, lake, Source((url,))).broken
+
+
 def counted_by_duckdb(lake: Path) -> tuple[int, int]:
     """Return the number of events, and of different positions, that DuckDB finds."""
     import duckdb
@@ -82,20 +102,7 @@ def test_a_killed_pipeline_loses_and_repeats_nothing(
 ) -> None:
     url = url_of(start())
     root = tmp_path / "lake"
-    for step in STEPS if IS_LONG else FEW:
-        work_and_leave(url)
-        kill_at(spark, step, str(root), url)
-    lake = Lake(root)
-    Pipeline(spark, lake, Source((url,))).once()
-    check(spark, lake, url, Lake(tmp_path / "peaceful"), root)
-    assert not audit(spark, lake, Source((url,))).broken
-    if IS_LONG:
-        for table in ALL:
-            kill_at(spark, f"before compaction of {table.path}", str(root))
-        lake = Lake(root)
-        with lake.writing():
-            compact(spark, lake)
-        check(spark, lake, url, Lake(tmp_path / "peaceful"), root)
+    kill_and_check(spark, str(root), url, tmp_path, lambda: root)
 
 
 @pytest.fixture
@@ -109,9 +116,10 @@ def bucket(monkeypatch: pytest.MonkeyPatch, needs: Callable[[object, str], None]
 
 
 def downloaded(place: str, root: Path) -> Path:
-    """Copy a lake from its bucket to a directory, because this DuckDB has no extension for S3."""
+    """Copy a lake from its bucket to a new directory, because this DuckDB has no extension for S3."""
     import boto3
 
+    shutil.rmtree(root, ignore_errors=True)
     name, _, prefix = place.removeprefix("s3://").partition("/")
     client: Any = boto3.client("s3", region_name="us-east-1")
     for page in client.get_paginator("list_objects_v2").paginate(Bucket=name, Prefix=f"{prefix}/"):
@@ -127,9 +135,4 @@ def test_a_killed_pipeline_on_s3_loses_and_repeats_nothing(
     spark: SparkSession, start: Callable[..., Server], bucket: str, tmp_path: Path
 ) -> None:
     url = url_of(start())
-    for step in STEPS:
-        work_and_leave(url)
-        kill_at(spark, step, bucket, url)
-    lake = Lake(bucket)
-    Pipeline(spark, lake, Source((url,))).once()
-    check(spark, lake, url, Lake(tmp_path / "peaceful"), downloaded(bucket, tmp_path / "copy"))
+    kill_and_check(spark, bucket, url, tmp_path, lambda: downloaded(bucket, tmp_path / "copy"))

@@ -13,7 +13,7 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any, Final
@@ -25,6 +25,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from penstock.lake.errors import BadLake, LakeInUse
 from penstock.lake.place import Place, first_line, store_errors, sync_folder
+from penstock.lake.span import Span
 from penstock.lake.tables import Table
 
 # A checkpoint is written after this many commits. Older log files are deleted after a day.
@@ -44,14 +45,25 @@ class DataFile:
     size: int
     rows: int
     day: str  # Value of the partition column.
-    low: Mapping[str, Any] = field(default_factory=dict)  # The smallest value of some columns.
-    high: Mapping[str, Any] = field(default_factory=dict)  # The greatest value of some columns.
+    logged_span: Span | None = None  # Only for a file of an older version, which has limits in Delta's log.
 
     @property
     def turn(self) -> int:
         """The turn that wrote the file, according to its name. 0: compaction, or another program."""
-        number = self.path.rpartition("/")[2].partition("-")[0]
+        number = self._name_parts[0]
         return int(number) if number.isdigit() else 0
+
+    @property
+    def span(self) -> Span | None:
+        """The positions that the file may have, according to its name. None: unknown, or not a file of events."""
+        parts = self._name_parts
+        if len(parts) == 5 and parts[2].isdigit() and parts[3].isdigit():
+            return Span(parts[1], int(parts[2]), int(parts[3]))
+        return self.logged_span
+
+    @property
+    def _name_parts(self) -> list[str]:
+        return self.path.rpartition("/")[2].split("-")
 
 
 class TableLog:
@@ -194,17 +206,20 @@ def _commit_errors(place: Place) -> Iterator[None]:
 def _files(delta: DeltaTable, table: Table) -> dict[str, DataFile]:
     found = {}
     for row in pa.table(delta.get_add_actions(flatten=True)).to_pylist():
-        low = {name[4:]: value for name, value in row.items() if name.startswith("min.") and value is not None}
-        high = {name[4:]: value for name, value in row.items() if name.startswith("max.") and value is not None}
         day = row.get(f"partition.{table.by}") if table.by else ""
         shown = day.isoformat() if isinstance(day, date) else str(day)
-        found[row["path"]] = DataFile(row["path"], row["size_bytes"], row["num_records"] or 0, shown, low, high)
+        found[row["path"]] = DataFile(row["path"], row["size_bytes"], row["num_records"] or 0, shown, _logged_span(row))
     return {path: found[path] for path in sorted(found)}
 
 
+def _logged_span(row: Mapping[str, Any]) -> Span | None:
+    """Return the positions of a file that an older version has written. A file of several nodes has no span."""
+    node = row.get("min.node")
+    if node is None or node != row.get("max.node") or row.get("max.position") is None:
+        return None
+    return Span(node, row["min.position"], row["max.position"] + 1)
+
+
 def _statistics(file: DataFile) -> str:
-    found: dict[str, Any] = {"numRecords": file.rows}
-    # With limits of some columns, even of none, filters of deltalake's pyarrow dataset find no row by another column.
-    if file.low:
-        found |= {"minValues": dict(file.low), "maxValues": dict(file.high), "nullCount": dict.fromkeys(file.low, 0)}
-    return json.dumps(found)
+    # Without limits of columns: if some columns have them, deltalake finds no row by a filter of another column.
+    return json.dumps({"numRecords": file.rows})

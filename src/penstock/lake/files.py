@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Sequence
-from datetime import date, datetime
+from datetime import date
 from typing import Any, Final
 
 import pyarrow as pa
@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from penstock.lake.delta import DataFile
 from penstock.lake.errors import BadLake
 from penstock.lake.place import Place, store_errors
+from penstock.lake.span import Span
 from penstock.lake.tables import Table
 
 # Rows of a row group. Readers skip row groups by their statistics, so smaller ones are found faster.
@@ -26,25 +27,28 @@ _FORMAT: Final = ds.ParquetFileFormat(
 )
 
 
-def new_path(table: Table, day: str, turn: int) -> str:
-    """Return a path for a new file. It starts with the number of its turn, or with `compact` if `turn` is 0."""
-    name = f"{f'{turn:08d}' if turn else 'compact'}-{uuid.uuid4().hex}.parquet"
+def new_path(table: Table, day: str, turn: int, span: Span | None = None) -> str:
+    """Return a path for a new file: TURN-ID.parquet, or TURN-NODE-START-END-ID.parquet for a file with a span.
+
+    Readers skip files of events by these positions. If `turn` is 0, the name starts with `compact`.
+    """
+    positions = f"-{span.node}-{span.start}-{span.end}" if span else ""
+    name = f"{f'{turn:08d}' if turn else 'compact'}{positions}-{uuid.uuid4().hex}.parquet"
     return f"{table.by}={day}/{name}" if table.by else name
 
 
 class FileWriter:
     """Writes one file in several steps. `close` makes it durable and returns its facts."""
 
-    def __init__(self, place: Place, table: Table, day: str, turn: int) -> None:
+    def __init__(self, place: Place, table: Table, day: str, turn: int, span: Span | None = None) -> None:
+        """`span` contains the positions of all events of the file, as far as they are known before it is written."""
         self._table = table
         self._day = day
-        self._path = new_path(table, day, turn)
+        self._path = new_path(table, day, turn, span)
         self._file = place.sub(table.path).writing(self._path)
         self._out = self._file.__enter__()
         self._writer: pq.ParquetWriter | None = None
         self._rows = 0
-        self._low: dict[str, Any] = {}
-        self._high: dict[str, Any] = {}
 
     def write(self, rows: pa.Table) -> None:
         """Add rows. The columns are those of the table without its partition column. Texts may be dictionaries."""
@@ -60,21 +64,13 @@ class FileWriter:
             )
         self._writer.write_table(rows, row_group_size=ROW_GROUP_ROWS)
         self._rows += len(rows)
-        for name in self._table.bounds:
-            values = rows[name]
-            if pa.types.is_dictionary(values.type):
-                values = values.unify_dictionaries().chunk(0).dictionary
-            ends = pc.min_max(values).as_py()
-            if ends["min"] is not None:
-                self._low[name] = min(self._low.get(name, ends["min"]), ends["min"])
-                self._high[name] = max(self._high.get(name, ends["max"]), ends["max"])
 
     def close(self) -> DataFile:
         assert self._writer is not None, "a file has at least one row"
         self._writer.close()
         size = self._out.tell()
         self._file.__exit__(None, None, None)
-        return DataFile(self._path, size, self._rows, self._day, _plain(self._low), _plain(self._high))
+        return DataFile(self._path, size, self._rows, self._day)
 
     def discard(self) -> None:
         """End writing without a result. `vacuum` deletes the file."""
@@ -130,7 +126,3 @@ def _texts(table: Table) -> list[str]:
     """Return the columns that repeat few values, for which Parquet's dictionaries are worth their cost."""
     few = ("string", "int", "boolean")
     return [name for name, kind in table.columns if kind in few and name != table.by]
-
-
-def _plain(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in values.items()}

@@ -29,7 +29,6 @@ class Table:
     by: str = ""  # The partition column, which is the last one: the day of a row. Empty: not partitioned.
     keys: tuple[str, ...] = ()  # Key columns of a tally.
     measures: tuple[str, ...] = ()  # Columns of a tally that are added, or of which the maximum is used (name_max).
-    bounds: tuple[str, ...] = ()  # Columns whose smallest and greatest value Delta's log has for each file.
 
     @property
     def name(self) -> str:
@@ -56,9 +55,7 @@ def columns_of(text: str) -> tuple[tuple[str, str], ...]:
     return tuple((name, kind) for name, kind in pairs)
 
 
-EVENTS: Final = Table(
-    "bronze/events", (*schema.COLUMNS, ("date", "date")), by="date", bounds=("node", "position", "time")
-)
+EVENTS: Final = Table("bronze/events", (*schema.COLUMNS, ("date", "date")), by="date")
 
 # Which positions of the logs were read, in blocks. `events` is the number of events; other rows are about tubes
 # and sessions. The digests are those of JOURNAL DIGEST. Rows of a turn that bronze/events does not have do not count.

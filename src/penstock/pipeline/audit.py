@@ -21,6 +21,7 @@ from penstock.lake.delta import TableLog
 from penstock.lake.files import read_table, write_table
 from penstock.lake.forgotten import forgotten_events, interrupted_days
 from penstock.lake.lake import TURN, Lake
+from penstock.lake.span import Span
 from penstock.lake.tables import EVENTS, TUBES, VERDICTS
 from penstock.pipeline.coverage import judged_since, spans, without_erased
 from penstock.pipeline.errors import as_pipeline_error
@@ -31,7 +32,7 @@ from penstock.pipeline.run import Pipeline, ProgressCallback, no_progress
 from penstock.pipeline.sizing import configure, sized_for
 from penstock.pipeline.source import Logs, Source
 from penstock.pipeline.tasks import read_files
-from penstock.pipeline.verify import Difference, Expected, differences, expected_of, of_node, overlaps
+from penstock.pipeline.verify import Difference, Expected, differences, expected_of, may_have, of_node
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -119,8 +120,8 @@ def _added(before: dict[str, Any] | None, new: Finding) -> Finding:
 
 def _judge(spark: SparkSession, lake: Lake, since: dict[str, int]) -> Judgement:
     """Judge the promises of the queue on the events from the positions `since` on."""
-    limits = [(node, position, NEVER) for node, position in since.items()]
-    files = [file for file in lake.files(EVENTS) if any(overlaps(file, limit) for limit in limits)]
+    limits = [Span(node, position, NEVER) for node, position in since.items()]
+    files = [file for file in lake.files(EVENTS) if any(may_have(file, limit) for limit in limits)]
     events = read_files(spark, lake.place, EVENTS, files).drop("body")
     for node, position in since.items():
         events = events.where((events.node != node) | (events.position >= position))

@@ -23,6 +23,7 @@ from penstock.lake.delta import DataFile
 from penstock.lake.files import ROW_GROUP_ROWS, FileWriter
 from penstock.lake.lake import Lake
 from penstock.lake.place import Place
+from penstock.lake.span import Span
 from penstock.lake.tables import COVERAGE, EVENTS, SESSIONS, TUBES
 from penstock.pipeline.steps import after_step
 from penstock.pipeline.tasks import run_tasks
@@ -108,8 +109,8 @@ def copy_range(place: Place, range: EventsRange, bodies: bool, turn: int) -> Tas
     for rows in reader.tables():
         pending.append(rows)
         if sum(map(len, pending)) >= ROW_GROUP_ROWS:
-            _write(place, turn, writers, pending)
-    _write(place, turn, writers, pending)
+            _write(place, range, turn, writers, pending)
+    _write(place, range, turn, writers, pending)
     facts.files = [writer.close() for writer in writers.values()]
     facts.coverage = reader.coverage()
     facts.tubes = reader.tubes()
@@ -117,7 +118,9 @@ def copy_range(place: Place, range: EventsRange, bodies: bool, turn: int) -> Tas
     return facts
 
 
-def _write(place: Place, turn: int, writers: dict[str, FileWriter], pending: list[pa.Table]) -> None:
+def _write(
+    place: Place, range: EventsRange, turn: int, writers: dict[str, FileWriter], pending: list[pa.Table]
+) -> None:
     """Write the pending rows to the files of their days."""
     if not pending:
         return
@@ -125,7 +128,9 @@ def _write(place: Place, turn: int, writers: dict[str, FileWriter], pending: lis
     pending.clear()
     for day, some in _by_day(rows):
         if day not in writers:
-            writers[day] = FileWriter(place, EVENTS, day, turn)
+            # Rows are in order of their positions. The last position of the day is not known yet.
+            span = Span(range.node, some["position"][0].as_py(), range.end)
+            writers[day] = FileWriter(place, EVENTS, day, turn, span)
         writers[day].write(some)
 
 

@@ -1,11 +1,13 @@
 """Compaction: merges the small files of a day into few large ones with the same rows.
 
 Files that are large enough are not touched, so a row is rewritten only a few times, however often compaction runs. In
-silver and gold, rows with equal keys are also merged. Each day is a commit of its own.
+silver and gold, rows with equal keys are also merged. Events are merged by node, so that a file has the positions of
+one node. Each day is a commit of its own.
 """
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import TYPE_CHECKING, Final
 
 import pyarrow.compute as pc
@@ -16,6 +18,7 @@ from penstock.lake.files import FileWriter, read_table, write_table
 from penstock.lake.lake import Lake
 from penstock.lake.merging import merge
 from penstock.lake.place import Place
+from penstock.lake.span import Span
 from penstock.lake.tables import COVERAGE, DERIVED, EVENTS, SESSIONS, TUBES, Table
 from penstock.pipeline.log_reader import DICTIONARIES
 from penstock.pipeline.steps import after_step
@@ -33,6 +36,9 @@ MANY: Final = 64
 # Small tables without days. The driver merges their files.
 _FACTS: Final = (COVERAGE, TUBES, SESSIONS)
 
+# The tables in the order in which they are compacted. Tables of users follow.
+COMPACTED: Final = (*_FACTS, EVENTS, *DERIVED)
+
 
 def compact(spark: SparkSession, lake: Lake, only_many: bool = False) -> tuple[int, int]:
     """Merge small files. Return the number of merged files, and of the files that replace them.
@@ -41,29 +47,45 @@ def compact(spark: SparkSession, lake: Lake, only_many: bool = False) -> tuple[i
     """
     before = after = 0
     reached = min(lake.digested(table) for table in DERIVED)
-    for table in (*_FACTS, EVENTS, *DERIVED, *lake.user_tables()):
+    for table in (*COMPACTED, *lake.user_tables()):
         for day in lake.days(table):
-            small = [file for file in lake.files(table, [day]) if file.size < FILE_BYTES // 2]
+            files = lake.files(table, [day])
             if table is EVENTS:
                 # Silver and gold recognise the events that they lack by the names of files.
-                small = [file for file in small if file.turn <= reached]
-            if len(small) > (MANY if only_many else 1):
-                made = _merge(spark, lake, table, small)
+                files = [file for file in files if file.turn <= reached]
+            mergeable = _mergeable(files)
+            if sum(len(some) - 1 for some in mergeable) >= (MANY if only_many else 1):
+                old = [file for some in mergeable for file in some]
+                made = _merge(spark, lake, table, mergeable)
                 after_step(f"before compaction of {table.path}")
-                lake.log(table).commit(made, small, changes_data=False)
-                before, after = before + len(small), after + len(made)
+                lake.log(table).commit(made, old, changes_data=False)
+                before, after = before + len(old), after + len(made)
     if before:
+        after_step("before _turns")
         lake.close_turn()
     return before, after
 
 
-def _merge(spark: SparkSession, lake: Lake, table: Table, files: list[DataFile]) -> list[DataFile]:
+def _mergeable(files: list[DataFile]) -> list[list[DataFile]]:
+    """Return the small files of each node that has several. In tables without nodes, all files are of one group."""
+    found: dict[str, list[DataFile]] = {}
+    for file in files:
+        if file.size < FILE_BYTES // 2:
+            found.setdefault(file.span.node if file.span else "", []).append(file)
+    return [sorted(some, key=_first_position) for some in found.values() if len(some) > 1]
+
+
+def _first_position(file: DataFile) -> int:
+    return file.span.start if file.span else 0
+
+
+def _merge(spark: SparkSession, lake: Lake, table: Table, mergeable: list[list[DataFile]]) -> list[DataFile]:
     place = lake.place
     if table in _FACTS:
-        rows = read_table(place, table, files)
+        rows = read_table(place, table, [file for some in mergeable for file in some])
         # An interrupted turn may have left rows, which do not count.
         return write_table(place, table, rows.filter(pc.less_equal(rows["turn"], lake.turn)), 0)
-    groups = groups_of(sorted(files, key=lambda file: (file.low.get("node", ""), file.low.get("position", 0))))
+    groups = [group for some in mergeable for group in groups_of(some)]
     return [file for some in run_tasks(spark, lambda group: merge_files(place, table, group), groups) for file in some]
 
 
@@ -86,7 +108,9 @@ def merge_files(place: Place, table: Table, files: list[DataFile]) -> list[DataF
 
 def _merge_events(place: Place, files: list[DataFile]) -> DataFile:
     """Copy events, a row group at a time. There are too many of them to read all at once."""
-    writer = FileWriter(place, EVENTS, files[0].day, 0)
+    known = [file.span for file in files if file.span]
+    span = reduce(Span.joined, known) if len(known) == len(files) else None
+    writer = FileWriter(place, EVENTS, files[0].day, 0, span)
     folder = place.sub(EVENTS.path).files()
     for file in files:
         with folder.open_input_file(file.path) as stored:

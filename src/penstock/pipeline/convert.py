@@ -30,13 +30,14 @@ from penstock.lake.errors import BadLake, LakeInUse, NoLake, PipelineError
 from penstock.lake.files import FileWriter
 from penstock.lake.lake import Lake
 from penstock.lake.place import Place, sync_folder
+from penstock.lake.span import Span
 from penstock.lake.tables import ALL, COVERAGE, EVENTS
 from penstock.pipeline.errors import as_pipeline_error
 from penstock.pipeline.run import ProgressCallback, no_progress
 from penstock.pipeline.steps import after_step
 from penstock.pipeline.tasks import run_tasks
 from penstock.pipeline.turn import update_derived
-from penstock.pipeline.verify import Expected, blocks_in, bodies_digest, overlaps, rows_digest
+from penstock.pipeline.verify import Expected, blocks_in, bodies_digest, files_with, rows_digest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,7 +57,7 @@ class _FileFacts:
     """What one task has found in a file."""
 
     file: DataFile
-    spans: dict[str, tuple[int, int]] = field(default_factory=dict)  # First and last position of each node.
+    spans: list[Span] = field(default_factory=list)  # From the first to the last position of each node.
     lacks_columns: bool = False
 
 
@@ -149,22 +150,24 @@ def convert_file(place: Place, root: Path, name: str) -> _FileFacts:
     """Give a file its place in the new table. A file that lacks columns is written again. Runs in a Spark task."""
     old = root / "_state" / "files" / EVENTS.path / name
     found = pq.ParquetFile(old)
-    rows = pq.read_table(old, columns=["node", "position", "time"], read_dictionary=["node"], partitioning=None)
-    day = name.partition("/")[0].partition("=")[2]
-    spans = {}
+    rows = pq.read_table(old, columns=["node", "position"], read_dictionary=["node"], partitioning=None)
+    day, _, file_name = name.partition("/")
+    day = day.partition("=")[2]
+    spans = []
     for node in pc.unique(rows["node"]).to_pylist():
         ends = pc.min_max(rows.filter(pc.equal(rows["node"], node))["position"]).as_py()
-        spans[node] = ends["min"], ends["max"]
+        spans.append(Span(node, ends["min"], ends["max"] + 1))
+    # A file of several nodes gets no positions in its name.
+    span = spans[0] if len(spans) == 1 else None
+    turn, _, rest = file_name.partition("-")
     if set(EVENTS.file_schema.names) <= set(found.schema_arrow.names):
-        new = root / EVENTS.path / name
+        # Always the same name, so that an interrupted conversion leaves no second link.
+        positions = f"{span.node}-{span.start}-{span.end}-" if span else ""
+        path = f"{EVENTS.by}={day}/{turn}-{positions}{rest.replace('-', '_')}"
+        new = root / EVENTS.path / path
         _link(old, new)
-        times = pc.min_max(rows["time"]).as_py()
-        low = {"node": min(spans), "position": min(first for first, _ in spans.values())}
-        high = {"node": max(spans), "position": max(last for _, last in spans.values())}
-        low["time"], high["time"] = times["min"].isoformat(), times["max"].isoformat()
-        return _FileFacts(DataFile(name, new.stat().st_size, len(rows), day, low, high), spans)
-    number = int(name.rpartition("/")[2].partition("-")[0])
-    writer = FileWriter(place, EVENTS, day, number)
+        return _FileFacts(DataFile(path, new.stat().st_size, len(rows), day), spans)
+    writer = FileWriter(place, EVENTS, day, int(turn), span)
     for group in range(found.num_row_groups):
         writer.write(_with_all_columns(found.read_row_group(group)))
     return _FileFacts(writer.close(), spans, lacks_columns=True)
@@ -198,14 +201,12 @@ def _coverage(
     spark: SparkSession, lake: Lake, facts: list[_FileFacts], ends: dict[str, int], turn: int
 ) -> list[dict[str, Any]]:
     """Return the blocks of positions from the first to the last event of each node, with their digests."""
-    spans: dict[str, tuple[int, int]] = {}
-    for each in facts:
-        for node, (first, last) in each.spans.items():
-            start, end = spans.get(node, (first, last))
-            spans[node] = min(start, first), max(end, last)
+    spans: dict[str, Span] = {}
+    for span in (span for each in facts for span in each.spans):
+        spans[span.node] = span.joined(spans.get(span.node, span))
     blocks = []
-    for node, (start, last) in sorted(spans.items()):
-        end = max(last + 1, ends.get(node, 0))
+    for node, span in sorted(spans.items()):
+        start, end = span.start, max(span.end, ends.get(node, 0))
         ends[node] = end
         while start < end:
             upto = min(end, start - start % BLOCK_ROWS + BLOCK_ROWS)
@@ -215,11 +216,11 @@ def _coverage(
     tasks = []
     for first in range(0, len(blocks), _BLOCKS):
         some = blocks[first : first + _BLOCKS]
-        tasks.append((some, [f for f in files if any(overlaps(f, (b.node, b.start, b.end)) for b in some)]))
+        tasks.append((some, files_with(files, some)))
     rows = [row for part in run_tasks(spark, lambda task: digests(place, *task), tasks) for row in part]
     for row in rows:
-        place_of = (row["node"], row["start"], row["end"])
-        if any(each.lacks_columns and overlaps(each.file, place_of) for each in facts):
+        block = Span(row["node"], row["start"], row["end"])
+        if any(each.lacks_columns and any(map(block.overlaps, each.spans)) for each in facts):
             row["rows_digest"] = None
     return [{**row, "turn": turn} for row in sorted(rows, key=lambda row: (row["node"], row["start"]))]
 

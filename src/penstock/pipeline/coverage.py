@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
 from penstock.lake.delta import DataFile
 from penstock.lake.forgotten import kept_positions
 from penstock.lake.lake import Lake
-
-
-@dataclass(frozen=True)
-class Span:
-    """Consecutive positions of a node's log that were all read."""
-
-    node: str
-    start: int
-    end: int  # The position after the last one.
+from penstock.lake.span import Span
 
 
 def spans(rows: Iterable[dict[str, Any]]) -> list[Span]:
-    """Join the blocks of `Lake.coverage` to spans. Two spans of a node have a gap between them."""
+    """Join the blocks of `Lake.coverage` to spans that were read. Two spans of a node have a gap between them."""
     found: list[Span] = []
     for node, blocks in groupby(rows, key=lambda row: row["node"]):
         for block in blocks:
@@ -36,11 +27,13 @@ def spans(rows: Iterable[dict[str, Any]]) -> list[Span]:
 
 def begins(lake: Lake, files: Iterable[DataFile] | None = None) -> list[tuple[str, int]]:
     """Return for each node, or each node of `files`, the position from which on the lake has all of its events."""
-    nodes = {file.low.get("node") if file.turn else None for file in files} if files is not None else {None}
-    if None in nodes:
-        # A compacted file can have events of several nodes.
+    known = None if files is None else [file.span for file in files]
+    if known is None or None in known:
+        # A file of an older version can have events of several nodes.
         nodes = {row["node"] for row in lake.coverage()}
-    return sorted((node, lake.begin(node)) for node in nodes if node is not None)
+    else:
+        nodes = {span.node for span in known if span is not None}
+    return sorted((node, lake.begin(node)) for node in nodes)
 
 
 def judged_since(lake: Lake) -> dict[str, int]:

@@ -30,6 +30,7 @@ from penstock.lake.files import FileWriter, read_file, write_table
 from penstock.lake.forgotten import begin_erasure, end_erasure, first_kept_day, interrupted_days
 from penstock.lake.lake import Lake
 from penstock.lake.place import Place
+from penstock.lake.span import Span
 from penstock.lake.tables import COVERAGE, DERIVED, EVENTS, FLOWS, SESSIONS, TUBES, VERDICTS, Table, gold_table
 from penstock.pipeline.compact import groups_of
 from penstock.pipeline.errors import as_pipeline_error
@@ -38,7 +39,7 @@ from penstock.pipeline.steps import after_step
 from penstock.pipeline.tasks import run_tasks
 from penstock.pipeline.turn import prepare, rebuild, update_derived
 from penstock.pipeline.user_tables import UserTable
-from penstock.pipeline.verify import Expected, blocks_in, bodies_digest, overlaps, rows_digest
+from penstock.pipeline.verify import Expected, blocks_in, bodies_digest, files_with, may_have, rows_digest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -145,7 +146,8 @@ def _plan_days(lake: Lake, before: date) -> Plan:
     files = [file for file in lake.files(EVENTS) if file.day < str(before)]
     found = Plan(sum(file.rows for file in files), None, files)
     for row in lake.coverage():
-        if row["events"] and any(overlaps(file, (row["node"], row["start"], row["end"])) for file in files):
+        span = Span(row["node"], row["start"], row["end"])
+        if row["events"] and any(may_have(file, span) for file in files):
             found.blocks.add((row["node"], row["start"]))
     return found
 
@@ -248,7 +250,7 @@ def _rewrite(spark: SparkSession, lake: Lake, found: Plan) -> list[DataFile]:
 
 def without_jobs(place: Place, file: DataFile, jobs: Jobs) -> DataFile | None:
     """Write the events of a file that do not belong to the jobs to a new file. This runs in a Spark task."""
-    writer = FileWriter(place, EVENTS, file.day, 0)
+    writer = FileWriter(place, EVENTS, file.day, 0, file.span)
     rows = 0
     with place.sub(EVENTS.path).files().open_input_file(file.path) as stored:
         # Not as dictionaries, because a dictionary would keep the values of erased rows.
@@ -314,7 +316,7 @@ def _renew_blocks(
     nothing = rows_digest(empty, np.zeros(0)), bodies_digest(empty, np.zeros(0))
     renewed, read = [], []
     for block in blocks:
-        if any(overlaps(file, (block.node, block.start, block.end)) for file in kept_files):
+        if files_with(kept_files, [block]):
             read.append(block)
         else:
             renewed.append(_Renewed(block.node, block.start, True, 0, *nothing, block.end - 1))
@@ -322,8 +324,7 @@ def _renew_blocks(
     tasks = []
     for first in range(0, len(read), _BLOCKS):
         some = read[first : first + _BLOCKS]
-        files = [file for file in lake.files(EVENTS) if any(overlaps(file, (b.node, b.start, b.end)) for b in some)]
-        tasks.append((some, files))
+        tasks.append((some, files_with(lake.files(EVENTS), some)))
     for part in run_tasks(spark, lambda task: renew(place, *task, jobs, before), tasks):
         renewed += part
     return renewed

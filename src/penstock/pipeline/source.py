@@ -14,8 +14,9 @@ from penstock.core.policy import TubePolicy
 from penstock.journal.history.block import BlockDigest
 from penstock.lake.errors import BadLake, PipelineError
 from penstock.lake.lake import Lake
+from penstock.lake.span import Span
 from penstock.pipeline.bronze import POSITIONS_A_TASK
-from penstock.pipeline.coverage import Span, missing, spans
+from penstock.pipeline.coverage import missing, spans
 from penstock.spark.node import Head, Node
 
 if TYPE_CHECKING:

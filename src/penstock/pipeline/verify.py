@@ -23,6 +23,7 @@ from penstock.lake.delta import DataFile
 from penstock.lake.files import read_file
 from penstock.lake.lake import Lake
 from penstock.lake.place import Place
+from penstock.lake.span import Span
 from penstock.lake.tables import EVENTS
 from penstock.pipeline.tasks import run_tasks
 from penstock.wire.headers import encode_headers
@@ -64,6 +65,10 @@ class Expected:
     events: int
     rows_digest: bytes | None  # None: the events are only counted, because the lake was converted without all columns.
     bodies_digest: bytes | None  # None: the bodies are not compared.
+
+    @property
+    def span(self) -> Span:
+        return Span(self.node, self.start, self.end)
 
 
 @dataclass(frozen=True)
@@ -107,27 +112,28 @@ def differences(spark: SparkSession, lake: Lake, expected: Sequence[Expected]) -
     ordered = sorted(expected, key=lambda block: (block.node, block.start))
     for first in range(0, len(ordered), _BLOCKS):
         blocks = ordered[first : first + _BLOCKS]
-        tasks.append((blocks, [file for file in files if any(overlaps(file, node) for node in _limits(blocks))]))
+        tasks.append((blocks, files_with(files, blocks)))
     found = run_tasks(spark, lambda task: compare(place, *task), tasks)
     return sorted((each for some in found for each in some), key=lambda each: (each.expected.node, each.expected.start))
 
 
-def _limits(blocks: list[Expected]) -> list[tuple[str, int, int]]:
-    """Return for each node the range of positions that contains all of its blocks."""
-    limits: dict[str, tuple[int, int]] = {}
+def _limits(blocks: list[Expected]) -> list[Span]:
+    """Return for each node the span that contains all of its blocks."""
+    limits: dict[str, Span] = {}
     for block in blocks:
-        start, end = limits.get(block.node, (block.start, block.end))
-        limits[block.node] = min(start, block.start), max(end, block.end)
-    return [(node, start, end) for node, (start, end) in limits.items()]
+        limits[block.node] = block.span.joined(limits.get(block.node, block.span))
+    return list(limits.values())
 
 
-def overlaps(file: DataFile, limit: tuple[str, int, int]) -> bool:
-    """Return whether a file may have events of a node in a range. Files of other programs may lack bounds."""
-    node, start, end = limit
-    if not {"node", "position"} <= file.low.keys() & file.high.keys():
-        return True
-    same_node = file.low["node"] <= node <= file.high["node"]
-    return bool(same_node and file.low["position"] < end and file.high["position"] >= start)
+def may_have(file: DataFile, span: Span) -> bool:
+    """Return whether a file may have events at some positions. Files of unknown positions may have all."""
+    return file.span is None or file.span.overlaps(span)
+
+
+def files_with(files: Iterable[DataFile], blocks: list[Expected]) -> list[DataFile]:
+    """Return the files that may have events of some blocks."""
+    limits = _limits(blocks)
+    return [file for file in files if any(may_have(file, span) for span in limits)]
 
 
 def compare(place: Place, blocks: list[Expected], files: list[DataFile]) -> list[Difference]:
@@ -137,10 +143,11 @@ def compare(place: Place, blocks: list[Expected], files: list[DataFile]) -> list
 
 def blocks_in(place: Place, blocks: list[Expected], files: list[DataFile]) -> Iterator[tuple[Expected, pa.Table, Any]]:
     """Yield each block with its events in the files, as a table and as rows of the log, in order of their positions."""
-    for node, start, end in _limits(blocks):
-        only = (pc.field("node") == node) & (pc.field("position") >= start) & (pc.field("position") < end)
+    for span in _limits(blocks):
+        of_node, position = pc.field("node") == span.node, pc.field("position")
+        only = of_node & (position >= span.start) & (position < span.end)
         columns = EVENTS.file_schema.names
-        parts = [read_file(place, EVENTS, file, only, columns) for file in files if overlaps(file, (node, start, end))]
+        parts = [read_file(place, EVENTS, file, only, columns) for file in files if may_have(file, span)]
         events = pa.concat_tables([EVENTS.file_schema.empty_table(), *parts])
         positions = events["position"].to_numpy()
         if (positions[1:] < positions[:-1]).any():
@@ -148,7 +155,7 @@ def blocks_in(place: Place, blocks: list[Expected], files: list[DataFile]) -> It
             positions = events["position"].to_numpy()
         events = events.combine_chunks()
         rows = row_bytes(events)
-        for block in (each for each in blocks if each.node == node):
+        for block in (each for each in blocks if each.node == span.node):
             first, stop = np.searchsorted(positions, [block.start, block.end])
             yield block, events.slice(first, stop - first), rows[first:stop]
 
