@@ -53,7 +53,7 @@ def compact(spark: SparkSession, lake: Lake, only_many: bool = False) -> tuple[i
             if table is EVENTS:
                 # Silver and gold recognise the events that they lack by the names of files.
                 files = [file for file in files if file.turn <= reached]
-            mergeable = _mergeable(files)
+            mergeable = mergeable_files(files)
             if sum(len(some) - 1 for some in mergeable) >= (MANY if only_many else 1):
                 old = [file for some in mergeable for file in some]
                 made = _merge(spark, lake, table, mergeable)
@@ -66,7 +66,7 @@ def compact(spark: SparkSession, lake: Lake, only_many: bool = False) -> tuple[i
     return before, after
 
 
-def _mergeable(files: list[DataFile]) -> list[list[DataFile]]:
+def mergeable_files(files: list[DataFile]) -> list[list[DataFile]]:
     """Return the small files of each node that has several. In tables without nodes, all files are of one group."""
     found: dict[str, list[DataFile]] = {}
     for file in files:
