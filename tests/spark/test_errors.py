@@ -193,6 +193,17 @@ def test_quiet_java_does_not_warn_about_the_module_that_spark_requests(
     assert "version" in said.stderr and "incubator" not in said.stdout + said.stderr
 
 
+def test_a_local_session_has_the_fastest_collector_unless_the_user_chooses_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver, fastest = "spark.driver.extraJavaOptions", "-XX:+UseParallelGC"
+    for name in ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "SPARK_SUBMIT_OPTS"):
+        monkeypatch.delenv(name, raising=False)
+    assert fastest in launch._java("local[2]", {})[driver]
+    assert fastest not in launch._java("spark://host:7077", {})[driver]
+    assert launch._java("local", {driver: "-XX:+UseZGC"})[driver].endswith("=false -XX:+UseZGC")
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", "-Xmx1g -XX:+UseSerialGC")
+    assert fastest not in launch._java("local", {})[driver]
+
+
 def test_errors_that_are_raised_are_not_also_logged_with_a_java_stack_trace(spark: SparkSession) -> None:
     settings = (Path(launch.__file__).parent / "log4j2.properties").read_text()
     silent = re.findall(r"logger\.(\w+)\.level = off", settings)

@@ -29,6 +29,12 @@ _DEFAULTS: Final = {
 # Spark and take a seventh of the time that Java spends on a row of events.
 _JAVA: Final = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 
+# The collector with the highest throughput. With the default, a turn of the pipeline uses a quarter more CPU time.
+# Java refuses to start with two collectors.
+_COLLECTOR: Final = "-XX:+UseParallelGC"
+_ANY_COLLECTOR: Final = re.compile(r"-XX:\+Use\w+GC\b")
+_JAVA_VARIABLES: Final = ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "SPARK_SUBMIT_OPTS")
+
 _LOOPBACK: Final = "127.0.0.1"
 
 # Masters whose processes all run on this machine.
@@ -57,7 +63,7 @@ def session(
     prepare(master, quiet)
     _silence_query_loggers()
     builder = SparkSession.builder.master(master).appName(app)
-    for name, value in {**_DEFAULTS, **_java(texts), **texts}.items():
+    for name, value in {**_DEFAULTS, **_java(master, texts), **texts}.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
 
@@ -95,11 +101,19 @@ def _silence_query_loggers() -> None:
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
 
 
-def _java(settings: dict[str, str]) -> dict[str, str]:
+def _java(master: str, settings: dict[str, str]) -> dict[str, str]:
     """Return the Java options. Those of the driver also limit logging, which a session cannot do before it exists."""
     driver, executor = "spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"
     quiet = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
+    given = settings.pop(driver, "")
     return {
-        driver: f"{quiet} {_JAVA} {settings.pop(driver, '')}".strip(),
+        driver: " ".join([quiet, _JAVA, *_collector(master, given), given]).strip(),
         executor: f"{_JAVA} {settings.pop(executor, '')}".strip(),
     }
+
+
+def _collector(master: str, options: str) -> list[str]:
+    """Return the option for the collector of a local session, in which the driver runs all tasks."""
+    variables = [os.environ.get(name, "") for name in _JAVA_VARIABLES]
+    is_chosen = any(_ANY_COLLECTOR.search(each) for each in (options, *variables))
+    return [_COLLECTOR] if master.startswith("local") and not is_chosen else []
