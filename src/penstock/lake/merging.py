@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -33,23 +33,38 @@ def merge(table: Table, rows: pa.Table) -> pa.Table:
 
 
 def merge_parts(parts: pa.Table) -> pa.Table:
-    """Merge the parts of each job."""
-    numbered = parts.append_column("part", pa.array(range(len(parts)), pa.int64()))
-    jobs = numbered.select(_JOB).group_by(_JOB).aggregate([])
+    """Merge the parts of each job. Most jobs have only one part, which stays as it is."""
+    numbered = _numbered(parts)
+    found = numbered.group_by(_JOB).aggregate([("row", "min"), ("row", "count")])
+    single = found["row_min"].filter(pc.equal(found["row_count"], 1))
+    is_whole = pc.is_in(numbered["row"], value_set=single)
+    tables = [parts.filter(is_whole)]
+    if len(single) < len(parts):
+        tables.append(_merge_several(parts.filter(pc.invert(is_whole))))
+    return pa.concat_tables([each.select(JOBS.arrow.names).cast(JOBS.arrow) for each in tables])
+
+
+def _numbered(parts: pa.Table) -> pa.Table:
+    """Return the job of each part, and the number of the part's row."""
+    return parts.select(_JOB).append_column("row", pa.array(range(len(parts)), pa.int64()))
+
+
+def _merge_several(parts: pa.Table) -> pa.Table:
+    """Merge the parts of jobs that have several."""
+    jobs = parts.select(_JOB).group_by(_JOB).aggregate([])
     for by, names in _NEWEST.items():
-        jobs = jobs.join(_ends(numbered, by, "last").select([*_JOB, by, *names]), _JOB)
-    jobs = jobs.join(_ends(numbered, "first_take_at", "first").select([*_JOB, "wait_ms"]), _JOB)
+        jobs = jobs.join(_ends(parts, by, "max").select([*_JOB, by, *names]), _JOB)
+    jobs = jobs.join(_ends(parts, "first_take_at", "min").select([*_JOB, "wait_ms"]), _JOB)
     ends: list[tuple[str, Any]] = [*((name, "min") for name in _LEAST), *((name, "max") for name in _GREATEST)]
     limits = parts.group_by(_JOB).aggregate(ends).rename_columns([*_JOB, *_LEAST, *_GREATEST])
-    return jobs.join(limits, _JOB).select(JOBS.arrow.names).cast(JOBS.arrow)
+    return jobs.join(limits, _JOB)
 
 
-def _ends(parts: pa.Table, by: str, end: str) -> pa.Table:
-    """Return the first or the last part of each job in the order of a column. Parts without a value do not count.
+def _ends(parts: pa.Table, by: str, end: Literal["min", "max"]) -> pa.Table:
+    """Return the part of each job that has the least or the greatest value in a column.
 
-    Times can be equal. Then positions decide.
+    Parts without a value do not count. Times can be equal. Then positions decide.
     """
     there = parts.filter(pc.is_valid(parts[by])).sort_by([(by, "ascending"), ("position", "ascending")])
-    # With several threads, the order of rows is undefined, and so is the last one.
-    found = there.group_by(_JOB, use_threads=False).aggregate([("part", end)])
-    return parts.take(found[f"part_{end}"])
+    found = _numbered(there).group_by(_JOB).aggregate([("row", end)])
+    return there.take(found[f"row_{end}"])
