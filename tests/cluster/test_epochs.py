@@ -7,6 +7,7 @@ import random
 import pytest
 
 from penstock.cluster.members import Members
+from penstock.cluster.messages import PING, Greeting, Rumour
 from penstock.cluster.peers import NOADDR, Peer
 from penstock.cluster.roster import Roster, file_text, first_text, nodes_text, read_file, successor_text
 
@@ -120,6 +121,46 @@ def test_of_two_standbys_the_one_with_the_greater_epoch_stays(town: MemberNetwor
     town.run(3_000)
     assert is_the_node(town, second)
     assert first.superseded == 2 and not second.superseded
+
+
+def test_a_node_that_did_not_learn_of_a_standby_in_time_accepts_it_when_gossip_reports_it(town: MemberNetwork) -> None:
+    # Another node takes the address of the lost one. One node misses both the new epoch and the standby, and removes
+    # the lost node. The operator introduces the standby to the other node.
+    new = town.build()
+    town.nodes[A].host, new.announced = "10.0.0.99", town.nodes[A].host
+    new.host = new.announced
+    town.meet(HEIR, B)
+    town.run(4 * TIMEOUT_MS)
+    old = town.nodes[A].myself
+    assert old not in town.nodes[B].peers and old not in town.nodes[C].peers
+    standby = town.build()
+    standby.myself, standby.epoch = old, 1
+    town.meet(4, B)
+    town.run(3_000)
+    assert is_the_node(town, standby) and town.nodes[HEIR].peers[old].is_reachable()
+
+
+def test_a_node_that_another_one_has_displaced_does_not_come_back_through_gossip_without_a_standby() -> None:
+    town = town_of(3)
+    old = town.nodes[C].myself
+    town.nodes[C].reset(b"f" * 40)
+    town.run(3 * TIMEOUT_MS)
+    rumour = Rumour(old, "10.0.0.77", 7711, 17711, 0)
+    for epoch, is_added in ((0, False), (1, True)):
+        rumour.epoch = epoch
+        greeting = Greeting(PING, "10.0.0.2", 7711, 17711, 0, bytes(16), [rumour])
+        town.nodes[A].receive(town.nodes[B].myself, greeting, town.now)
+        assert (old in town.nodes[A].peers) == is_added
+
+
+def test_a_node_that_the_operator_removed_does_not_come_back_through_gossip_with_a_standby() -> None:
+    town = town_of(3)
+    old = town.nodes[C].myself
+    town.nodes[A].forget(old, town.now)
+    rumour = Rumour(old, "10.0.0.77", 7711, 17711, 0, 1)
+    greeting = Greeting(PING, "10.0.0.2", 7711, 17711, 0, bytes(16), [rumour])
+    town.nodes[A].receive(town.nodes[B].myself, greeting, town.now)
+    assert old not in town.nodes[A].peers
 
 
 def test_the_table_as_text_keeps_epochs(town: MemberNetwork) -> None:

@@ -13,7 +13,8 @@ Differences from Disque:
   address may have this node as a member already. It then sends only PING. A PING does not add its sender to the
   table of the receiver, so this node has to send MEET.
 - If another id answers at the address of a node, no jobs are sent to the node. If the node has not appeared at another
-  address after two timeouts, it is removed.
+  address after two timeouts, it is removed. Gossip about it is then ignored for a minute, unless the gossip is about a
+  standby that has replaced it, which its greater epoch shows.
 - A node whose own process was suspended sends PING again before it suspects others.
 - A node has an epoch, which is raised when a standby takes it over. Of two processes with the same id, the one with the
   lower epoch is refused and is informed that it was replaced.
@@ -107,6 +108,9 @@ class Members:
     _outbox: PeerOutbox
     _random: Xorshift32
     _forgotten: dict[bytes, i64]  # Removed nodes, and until when greetings do not add them again.
+    # Nodes that were removed because another node answers at their address, and until when greetings do not add them
+    # again, unless a standby has replaced them.
+    _displaced: dict[bytes, i64]
     _stale: list[bytes]
     _unmet: list[Peer]
     _checked_at: i64  # When the table was last checked.
@@ -136,6 +140,7 @@ class Members:
         self._outbox = mail
         self._random = Xorshift32(entropy)
         self._forgotten = {}
+        self._displaced = {}
         self._stale = []
         self._unmet = []
         self._checked_at = 0
@@ -295,6 +300,7 @@ class Members:
         self.past = {}
         self.given_up = []
         self._forgotten = {}
+        self._displaced = {}
         self.changes += 1
 
     def raise_epoch(self, node: bytes, epoch: i64, now: i64) -> bool:
@@ -440,9 +446,10 @@ class Members:
                 if peer.ping_sent:
                     peer.ping_sent = now
             self._check_peer(peer, now)
-        for node, until in list(self._forgotten.items()):
-            if until <= now:
-                del self._forgotten[node]
+        for removed in (self._forgotten, self._displaced):
+            for node, until in list(removed.items()):
+                if until <= now:
+                    del removed[node]
         if now - self._greeted >= _GREET_MS:
             self._greeted = now
             self._greet_the_quietest(now)
@@ -458,6 +465,11 @@ class Members:
         if self.next_due == NEVER:
             self._schedule_check(now)
         return True
+
+    def _accept_again(self, node: bytes) -> None:
+        """Accept a removed node, because an operator has added it again."""
+        self._forgotten.pop(node, None)
+        self._displaced.pop(node, None)
 
     def _handshakes(self) -> int:
         return sum([1 for peer in self.peers.values() if not peer.is_member()])
@@ -507,7 +519,7 @@ class Members:
             else:
                 self._move(known, peer.host, peer.port, peer.bus_port)
             return False
-        self._forgotten.pop(found, None)
+        self._accept_again(found)
         peer.id = found
         peer.epoch = self.past.get(found, 0)
         self.peers[found] = peer
@@ -597,8 +609,7 @@ class Members:
             peer = Peer(sender, said.host, said.port, said.bus_port, HANDSHAKE, now, said.epoch)
             if not self._add(peer, now):
                 return
-            # An operator has added it again.
-            self._forgotten.pop(sender, None)
+            self._accept_again(sender)
         peer.has_spoken = True
         self._compare_incarnation(peer, said.incarnation)
         self._move(peer, said.host, said.port, said.bus_port)
@@ -658,7 +669,7 @@ class Members:
             return
         peer = self.peers.get(node)
         if peer is None:
-            if node not in self._forgotten and not rumour.flags & _FAILING:
+            if not self._is_removed(node, epoch) and not rumour.flags & _FAILING:
                 self._add(Peer(node, rumour.host, rumour.port, rumour.bus_port, HANDSHAKE, now, epoch), now)
         elif epoch > peer.epoch:
             self._renew(peer, epoch)
@@ -672,6 +683,12 @@ class Members:
                 if not peer.linked and (peer.is_failing() or peer.flags & NOADDR):
                     # Other nodes reach it, so use the address that they have.
                     self._move(peer, rumour.host, rumour.port, rumour.bus_port)
+
+    def _is_removed(self, node: bytes, epoch: i64) -> bool:
+        """Return whether a node was removed so recently that a greeting which reports it with `epoch` is ignored."""
+        if node in self._displaced:
+            return epoch <= self.epoch_of(node)
+        return node in self._forgotten
 
     def _greet_the_quietest(self, now: i64) -> None:
         """Greet one of a few random nodes: the one whose last answer is the oldest."""
@@ -690,7 +707,7 @@ class Members:
 
     def _schedule_check(self, now: i64) -> None:
         self._checked_at = now
-        self.next_due = now + self._tick_ms() if self.peers or self._forgotten else NEVER
+        self.next_due = now + self._tick_ms() if self.peers or self._forgotten or self._displaced else NEVER
 
     def _check_peer(self, peer: Peer, now: i64) -> None:
         timeout = self.timeout_ms
@@ -703,7 +720,8 @@ class Members:
                 self._greet(peer, MEET if peer.invited else PING, now)
             return
         if peer.lost_at and now - peer.lost_at > 2 * timeout:
-            self.forget(peer.id, now)
+            self._remove(peer.id)
+            self._displaced[peer.id] = now + FORGOTTEN_MS
             return
         if not peer.ping_sent:
             if not peer.linked:
