@@ -617,6 +617,29 @@ def test_a_command_does_not_wait_forever_for_a_node_that_is_creating_its_tube() 
     assert ask(nodes, client, "put", "x", "a").startswith(b"D-33333333-")
 
 
+def test_calls_over_iproto_wait_for_an_election_although_the_client_sends_no_more() -> None:
+    nodes = three_nodes()
+    for name in (b"x", b"y"):
+        nodes[2].cluster.homes.promise(name, nodes[1].id, 1, nodes.clock.ms)
+    client = nodes[2].connect(m.IPROTO)
+    client.call("queue.tube.x:put", "a", sync=1)
+    client.call("queue.tube.y:put", "b", sync=2)
+    nodes.settle()
+    nodes[2].turn.end_input(client)
+    nodes.settle()
+    assert client.results() == {} and not client.is_shut
+    # The other node withdraws from the first tube and creates the second one. In one turn, the first call is refused
+    # and the second one is forwarded.
+    nodes[2].cluster.homes.take_back(b"x", nodes[1].id, 1, nodes.clock.ms)
+    nodes[1].engine.create_tube(b"y", policy.FIFOTTL, nodes.clock.ms)
+    nodes[2].cluster.homes.add(b"y", nodes[1].id, nodes.clock.ms)
+    nodes[2].turn.begin()
+    nodes[2].cluster.elections.end_decided()
+    nodes.settle()
+    results = client.results()
+    assert "x" in results[1] and results[2] == [[0, "r", "b"]] and client.is_shut
+
+
 def test_the_wait_of_a_client_that_leaves_is_dropped() -> None:
     nodes = three_nodes()
     nodes[2].cluster.homes.promise(b"x", nodes[1].id, 1, nodes.clock.ms)

@@ -91,7 +91,8 @@ class Client(Caller):
         if buffer.error:
             self.inbox.refuse_bytes(self, buffer.error)
             self.closing = True
-        elif self.has_eof and not self.remote_count:
+        elif self.has_eof and not self.is_waiting:
+            # The calls of an IPROTO client run on while others of it wait, for example for the election of a home.
             self.closing = True
         self._set_unfinished(buffer.is_unfinished())
         if self.is_held and not self.lost:

@@ -454,6 +454,7 @@ class Turn:
         while ended:
             waits = ended[:]
             ended.clear()
+            finishing: dict[Client, None] = {}
             for wait in waits:
                 client = _client_of(wait)
                 self.engine.outbox.actor = client.connection.session
@@ -461,8 +462,13 @@ class Turn:
                 self.engine.outbox.actor = None
                 if client.lost:
                     self._take_back(client)
+                elif client.has_eof:
+                    finishing[client] = None
                 else:
                     self.run(client)
+            for client in finishing:
+                # `run` closes the connection of such a client if no wait is left, so all ended waits come first.
+                self.run(client)
             self._advance_cluster()
 
     def _advance_cluster(self) -> None:
