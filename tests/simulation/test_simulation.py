@@ -314,6 +314,69 @@ FOUND_WITH_TUBES_AND_OPTIONS: dict[str, tuple[int, str]] = {
         "tubes=1 grace_ms=0,5000 iproto_grace_ms=500 iproto_share=0.3 hold_share=0.0 cut_share=0.05 "
         "features=crowded,users,late_tubes,few_guests,once,loading",
     ),
+    "a node ignored gossip about a standby, because it had removed the replaced node a short time before": (
+        3_794,
+        "nodes=3 node_timeout_ms=2000 journal=always sync_us=1000 turn_us=100 drift_ppm=50000 delay_us=20000 "
+        "loss=0.0 duplication=0.0 encoded=1 producers=3 consumers=3 queues=1 jobs=100 replicate=3 retry_s=1 "
+        "ttl_s=86400 delay_s=0 body_bytes=1,4000 async_share=0.0 nack_share=0.3 drop_share=0.1 "
+        "elsewhere_share=0.0 fast_share=0.0 working_share=0.0 chaos_ms=7324 "
+        "nemeses=one_way,pause,full_disk,rehome,lost_home faults_every_ms=300 tubes=0,3,6 grace_ms=0,500,5000 "
+        "iproto_grace_ms=2000 iproto_share=0.5 hold_share=0.6 cut_share=0.2 features=late_tubes",
+    ),
+    "a reader acked a claim that it had never received, together with a later one": (
+        3_804,
+        "nodes=3 node_timeout_ms=2000 journal=always sync_us=1000 turn_us=1000 drift_ppm=0 delay_us=5000 loss=0.0 "
+        "duplication=0.0 encoded=1 producers=3 consumers=2 queues=1 jobs=30 replicate=3 retry_s=1 ttl_s=86400 "
+        "delay_s=0 body_bytes=1,100 async_share=0.0 nack_share=0.1 drop_share=0.0 elsewhere_share=0.0 "
+        "fast_share=0.0 working_share=0.0 chaos_ms=9604 nemeses=swizzle,power_cut,pause,clock_jump,join "
+        "faults_every_ms=300 tubes=0,5 grace_ms=500 iproto_grace_ms=0 iproto_share=0.3 hold_share=0.6 "
+        "cut_share=0.0 features=claims,pipelines,users,loading",
+    ),
+    "a call over IPROTO waited for an election, and its client had closed its sending side": (
+        4_230,
+        "nodes=5 node_timeout_ms=3000 journal=always sync_us=200 turn_us=1000 drift_ppm=0 delay_us=2000 loss=0.0 "
+        "duplication=0.0 encoded=0 producers=3 consumers=5 queues=1 jobs=30 replicate=3 retry_s=1 ttl_s=86400 "
+        "delay_s=0 body_bytes=4000 async_share=0.0 nack_share=0.3 drop_share=0.0 elsewhere_share=0.0 "
+        "fast_share=0.0 working_share=0.0 chaos_ms=3112 nemeses= faults_every_ms=3000 tubes=1 grace_ms=2000 "
+        "iproto_grace_ms=500 iproto_share=0.5 hold_share=0.2 cut_share=0.2 features=crowded,users,half_close",
+    ),
+    "a reinstalled node served clients that had connected while it loaded a journal that it did not have": (
+        4_597,
+        "nodes=3 node_timeout_ms=3000 journal=always sync_us=8000 turn_us=100 drift_ppm=0 delay_us=1000 loss=0.0 "
+        "duplication=0.0 encoded=0 producers=2 consumers=4 queues=1 jobs=60 replicate=3 retry_s=1 ttl_s=86400 "
+        "delay_s=0 body_bytes=1 async_share=0.0 nack_share=0.1 drop_share=0.3 elsewhere_share=0.0 fast_share=0.0 "
+        "working_share=0.0 chaos_ms=7565 nemeses=pause,snapshot,rehome faults_every_ms=1000 tubes=0 grace_ms=500 "
+        "iproto_grace_ms=0 iproto_share=1.0 hold_share=0.6 cut_share=0.2 "
+        "features=stages,pipelines,users,few_guests,loading",
+    ),
+    "a reinstalled node became a second home of a tube, because no operator introduced it while it loaded": (
+        4_759,
+        "nodes=3 node_timeout_ms=3000 journal=always sync_us=1000 turn_us=1000 drift_ppm=50000 delay_us=20000 "
+        "loss=0.0 duplication=0.0 encoded=1 producers=1 consumers=5 queues=1 jobs=60 replicate=3 retry_s=1 "
+        "ttl_s=86400 delay_s=0 body_bytes=0 async_share=0.0 nack_share=0.1 drop_share=0.1 elsewhere_share=0.0 "
+        "fast_share=0.0 working_share=0.0 chaos_ms=5547 nemeses=kill,slow_disk,failing_disk,rehome "
+        "faults_every_ms=300 tubes=3,5,6 grace_ms=0 iproto_grace_ms=2000 iproto_share=1.0 hold_share=0.6 "
+        "cut_share=0.05 features=pipelines,few_guests,once,loading",
+    ),
+    "a client over IPROTO did not ack a job of one home of a tube, because the other home refused the ack": (
+        5_911,
+        "nodes=5 node_timeout_ms=2000 journal=always sync_us=8000 turn_us=1000 drift_ppm=50000 delay_us=5000 "
+        "loss=0.001 duplication=0.0 encoded=0 producers=1 consumers=3 queues=1 jobs=40 replicate=3 retry_s=1 "
+        "ttl_s=86400 delay_s=0 body_bytes=1,100,4000 async_share=0.0 nack_share=0.0 drop_share=0.0 "
+        "elsewhere_share=0.0 fast_share=0.0 working_share=0.0 chaos_ms=6469 "
+        "nemeses=one_way,clock_jump,slow_disk,leave,rehome faults_every_ms=300 tubes=6 grace_ms=0 "
+        "iproto_grace_ms=500 iproto_share=0.5 hold_share=0.0 cut_share=0.05 "
+        "features=crowded,pipelines,few_guests,loading",
+    ),
+    "a node was replaced before it had stored its table of nodes": (
+        5_578,
+        "nodes=3 node_timeout_ms=2000 journal=everysec sync_us=8000 turn_us=100 drift_ppm=0 delay_us=5000 "
+        "loss=0.0 duplication=0.0 encoded=0 producers=1 consumers=2 queues=1 jobs=60 replicate=3 retry_s=1 "
+        "ttl_s=86400 delay_s=0 body_bytes=100 async_share=0.0 nack_share=0.0 drop_share=0.3 elsewhere_share=0.0 "
+        "fast_share=0.0 working_share=0.0 chaos_ms=8163 nemeses=swizzle,kill,leave,wipe,rehome "
+        "faults_every_ms=1000 tubes=2,6 grace_ms=500 iproto_grace_ms=500 iproto_share=0.0 hold_share=0.0 "
+        "cut_share=0.2 features=stages,users,few_guests,once",
+    ),
 }
 
 

@@ -47,6 +47,8 @@ class ClaimReader(TubeClient):
         self.newest = 0
         self.open: dict[int, ClaimRecord] = {}
         self.pending: Take | None = None  # The first attempt to take the claim `newest + 1`.
+        # Open claims whose jobs it has not received, because the reply of the take was lost, and that take.
+        self.unread: dict[int, Take] = {}
         self._pause()
 
     def _pause(self, mean: int = 80 * MS) -> None:
@@ -56,6 +58,9 @@ class ClaimReader(TubeClient):
         what, has_open = self.random.random(), bool(self.open)
         if not self.is_current:
             self._ask_info()
+        elif self.unread:
+            # An ack of a later claim would also end these.
+            self._recover(min(self.unread))
         elif has_open and what < 0.3:
             self._ack(min(self.open))
         elif has_open and what < 0.45:
@@ -139,8 +144,14 @@ class ClaimReader(TubeClient):
 
     def _claimed(self, number: int, take: Take, jobs: list[object], sent: int) -> None:
         """Record a new claim. If an earlier reply was lost, the claim may be as old as that request."""
-        record = ClaimRecord(number)
         first, self.pending = self.pending or take, None
+        self.newest = number
+        self._record(number, first, jobs, self._lease_end(take.invoked), sent)
+        self.world.sometimes("a claim was taken")
+
+    def _record(self, number: int, first: Take, jobs: list[object], until: int, sent: int) -> None:
+        """Record an open claim. `first` is the first attempt to take it, and its lease does not end before `until`."""
+        record = ClaimRecord(number)
         for job in jobs:
             assert isinstance(job, list)
             facts = dict(zip(job[::2], job[1::2], strict=True))
@@ -150,11 +161,9 @@ class ClaimReader(TubeClient):
             )
             record.leases.append(lease)
             self.world.tubes.leases.append(lease)
-        self.newest = number
         self.open[number] = record
-        self._renewed(record, self._lease_end(take.invoked))
+        self._renewed(record, until)
         self.world.history.note(self.now, "claimed", self.consumer, number, *record.bodies())
-        self.world.sometimes("a claim was taken")
 
     def _renewed(self, record: ClaimRecord, until: int) -> None:
         record.until = until
@@ -181,6 +190,21 @@ class ClaimReader(TubeClient):
                 self.world.sometimes("a claim was read again after a crash")
         self._pause()
 
+    def _recover(self, number: int) -> None:
+        """Read a claim whose jobs the reader has not received."""
+        words = [b"CLAIM", b"READ", self.consumer, b"%d" % number]
+        self.ask(words, 3 * SECOND, lambda answer, local, sent: self._recovered(number, answer, sent))
+
+    def _recovered(self, number: int, answer: object | None, sent: int) -> None:
+        if isinstance(answer, ErrorReply):
+            self._refuse(answer, [])
+        elif isinstance(answer, list):
+            first = self.unread.pop(number)
+            # The reader may have released the claim in the meantime, so only its begin is certain.
+            self._record(number, first, answer, first.invoked, sent)
+            self.world.sometimes("a claim was recovered after the reply of its take was lost")
+        self._pause()
+
     def _ask_info(self) -> None:
         """Ask which claims are open, because the reader is new or a request was refused."""
         words = [b"CLAIM", b"INFO", self.consumer]
@@ -196,8 +220,11 @@ class ClaimReader(TubeClient):
             # A node that did not reach the home of the tube knows no consumer.
             if facts[b"newest"] >= self.newest or self._forgot():
                 if facts[b"newest"] > self.newest:
+                    if self.pending is not None:
+                        self.unread[facts[b"newest"]] = self.pending
                     self.pending = None
                 self.newest = facts[b"newest"]
+                self.unread = {number: take for number, take in self.unread.items() if number in facts[b"open"]}
                 self.open = {number: record for number, record in self.open.items() if number in facts[b"open"]}
                 self.is_current = True
         self._pause()

@@ -19,7 +19,7 @@ from penstock.cluster.messages import CLAIM, MEET, ElectionMessage, JobsMessage,
 from penstock.cluster.node import Cluster
 from penstock.cluster.peer_outbox import PeerOutbox
 from penstock.cluster.peers import Peer
-from penstock.cluster.roster import file_text, first_text, read_file, successor_text
+from penstock.cluster.roster import Roster, file_text, first_text, read_file, successor_text
 from penstock.core.engine import Engine
 from penstock.core.errors import JournalFailed, NoSpace
 from penstock.core.ids import NOT_AN_ID, IdForms
@@ -268,10 +268,10 @@ class SimNode(Driver):
         """Start the process with the data on disk. Return False if the disk is full or fails.
 
         With the feature `loading`, a node that is started again first loads its journal for a while. If the node
-        is loading already, this call ends the loading.
+        is loading already, this call ends the loading. A node with an empty disk has no journal to load.
         """
         assert not self.up
-        if LOADING in self.world.options.features and self.life and self.log is not None and not self.is_loading:
+        if LOADING in self.world.options.features and self._has_journal() and not self.is_loading:
             self.is_loading = True
             self.life += 1
             life = self.life
@@ -295,6 +295,10 @@ class SimNode(Driver):
         return True
 
     # Loading
+
+    def _has_journal(self) -> bool:
+        """Return whether the node ran before and its disk has the journal of an earlier process."""
+        return self.joined and self.log is not None and NODE_FILE in self.disk.names()
 
     def _loaded(self, life: int) -> None:
         if life == self.life and self.is_loading:
@@ -934,7 +938,7 @@ class SimNode(Driver):
     def _step_down(self) -> None:
         """Become a new node without jobs, because a standby has replaced this node."""
         epoch = self.cluster.members.superseded
-        known = read_file(self.disk.read(_NODES_FILE).decode())
+        known = self._known()
         self.crash(power=False)
         self.wipe()
         self.installs += 1
@@ -943,6 +947,12 @@ class SimNode(Driver):
         self.disk.replace(_NODES_FILE, successor_text(known, epoch, fresh.node.encode()).encode())
         self.world.sometimes("a node that was replaced stepped down")
         self.world.schedule.after(50 * MS, lambda: None if self.up else self._start_again())
+
+    def _known(self) -> Roster:
+        """Return the stored table of nodes. A node that was replaced before it met another one has stored none."""
+        known = read_file(self.disk.read(_NODES_FILE).decode()) if _NODES_FILE in self.disk.names() else Roster(b"")
+        known.myself = self.id
+        return known
 
     def _start_again(self) -> None:
         self.start()

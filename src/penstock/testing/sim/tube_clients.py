@@ -53,6 +53,7 @@ class TubeCluster(Cluster, Protocol):
     """The cluster, as the clients of this workload see it."""
 
     tubes: TubeHistory
+    disputed: set[bytes]  # The tubes that two nodes created before they met, or of which a home lost its jobs.
 
 
 class TubeClient(Client):
@@ -548,8 +549,10 @@ class TubeConsumer(TubeClient):
             self._received(take, item, sent)
         if self.careful:
             # A home that could not be reached when the jobs were listed may still have one. A home that lost its last
-            # writes may again have a job that was acked.
-            may_hold = not answer and (not self.is_iproto or self._has_lost_writes())
+            # writes may again have a job that was acked. If a tube has two homes, an ack that one of them refused may
+            # be about a job of the other.
+            is_doubtful = self._has_lost_writes() or bool(self.world.disputed)
+            may_hold = not answer and (not self.is_iproto or is_doubtful)
             self._lost_take = may_hold and self.random.random() < 0.1
             self._later_step(MS if answer else 100 * MS)
         else:
