@@ -5,8 +5,8 @@ SHELL := bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup tools demo test test-compiled test-spark test-kills test-cluster-lake test-simulation test-fronts test-interpreted \
-	fuzz sim record-seeds homes mutants lint format generate docs bench bench-spark bench-pipeline instructions wheel clean FORCE
+.PHONY: help setup tools demo test test-compiled test-spark test-spark-versions test-kills test-cluster-lake \
+	test-simulation test-fronts test-interpreted fuzz sim record-seeds homes mutants lint format generate docs bench bench-spark bench-pipeline instructions wheel clean FORCE
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -17,7 +17,7 @@ PYTHON ?=
 export PYTHON
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-19s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # Tests of the compiled packages that use no processes, sockets or disks.
 PURE := $(addprefix tests/,cluster core dialects simulation/test_mutants.py testing wire)
@@ -41,6 +41,9 @@ test-compiled: tools setup ## run the tests on the installed, compiled package (
 
 test-spark: tools setup ## run the tests that need Spark (ARGS as above)
 	@env -u PYTHONPATH $(PY) -m pytest tests/spark $(ARGS)
+
+test-spark-versions: tools setup ## run them with VERSIONS="4.0 4.1 4.2 4.3" of Spark, and kill its processes at every point
+	@scripts/test_spark_versions.sh $(or $(VERSIONS),4.0 4.1 4.2 4.3) -- $(ARGS)
 
 test-kills: tools setup ## kill a pipeline at every step of a turn and of a compaction, on a disk and on S3 (ARGS as above)
 	@env -u PYTHONPATH PENSTOCK_KILLS=1 $(PY) -m pytest tests/spark/test_pipeline_kills.py $(ARGS)

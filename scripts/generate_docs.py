@@ -7,6 +7,7 @@ written by hand. tests/docs/test_generated.py fails if a page is stale.
 """
 
 import dataclasses
+import importlib.util
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -494,6 +495,17 @@ def decisions_table() -> str:
     return table(["number", "decision", "replaced by"], rows)
 
 
+def spark_versions_table() -> str:
+    """List the features that some supported version of Spark lacks."""
+    from penstock.spark.versions import FEATURES, SUPPORTED
+
+    rows = []
+    for feature in FEATURES:
+        marks = ["yes" if version >= feature.since else "no" for version in SUPPORTED]
+        rows.append([feature.name, *marks, feature.without])
+    return table(["", *(f"{major}.{minor}" for major, minor in SUPPORTED), "without it"], rows)
+
+
 # The generated parts: the page of each, and the function that writes it.
 PARTS: dict[str, tuple[str, Callable[[], str]]] = {
     "command line": ("reference/cli.md", command_line_reference),
@@ -508,6 +520,9 @@ PARTS: dict[str, tuple[str, Callable[[], str]]] = {
     "attempts": ("explanation/security.md", attempts_tables),
     "decisions": ("adr/README.md", decisions_table),
 }
+# The table about Spark is in a module that needs Spark. Without Spark, it stays as it is.
+if importlib.util.find_spec("pyspark"):
+    PARTS["spark versions"] = ("reference/spark.md", spark_versions_table)
 
 
 def with_part(text: str, name: str, content: str) -> str:

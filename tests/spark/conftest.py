@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -20,15 +20,47 @@ from tests.short_spark import TUNED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+    from penstock.spark.versions import Feature
 
 # These tests are slow because of Spark, and do not depend on whether the core is compiled. `make test` runs them once.
-collect_ignore_glob = ["test_*.py"] if os.environ.get("PENSTOCK_EXPECT") == "interpreted" else []
+collect_ignore_glob = ["test_*.py", "*/test_*.py"] if os.environ.get("PENSTOCK_EXPECT") == "interpreted" else []
 
 
 def url_of(server: Server, password: str = "") -> str:
     """Return the URL of a server."""
     who = f":{password}@" if password else ""
     return f"penstock://{who}127.0.0.1:{server.port}"
+
+
+def until_done(start: Callable[[], StreamingQuery]) -> list[Any]:
+    """Run a query with the trigger availableNow until it has read everything. Return the progress of batches with rows.
+
+    Without the feature AVAILABLE_NOW, the trigger runs one batch. Then the query is started until a run has no batch.
+    """
+    from penstock.spark.versions import AVAILABLE_NOW, has
+
+    progress: list[Any] = []
+    while True:
+        query = start()
+        assert query.awaitTermination(180)
+        progress += [each for each in query.recentProgress if each.numInputRows]
+        batches = [each for each in query.recentProgress if each.sources[0].startOffset != each.sources[0].endOffset]
+        if has(AVAILABLE_NOW) or not batches:
+            return progress
+
+
+@pytest.fixture(scope="session")
+def needs_feature() -> Callable[[Feature], None]:
+    """Skip a test if the installed Spark lacks a feature. The newest Spark has all features."""
+    from penstock.spark.versions import VERSION, has
+
+    def check(feature: Feature) -> None:
+        if not has(feature):
+            pytest.skip(f"Spark {'.'.join(map(str, VERSION))} lacks: {feature.name}")
+
+    return check
 
 
 @pytest.fixture(scope="session")

@@ -13,22 +13,22 @@ from penstock.spark.jobs.options import StreamOptions
 from penstock.spark.jobs.stream import JobsStreamReader
 from penstock.spark.versions import ReadMaxRows
 
+from .conftest import until_done
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.streaming import StreamingQuery
 
 
-def stream(
-    spark: SparkSession, url: str, tube: str, directory: Path, work: Any = None, **options: Any
-) -> StreamingQuery:
-    """Write all ready jobs to Parquet, starting where the last stream with this directory ended."""
+def stream(spark: SparkSession, url: str, tube: str, directory: Path, work: Any = None, **options: Any) -> list[Any]:
+    """Write all ready jobs to Parquet, starting where the last stream with this directory ended.
+
+    Return the progress of all batches that have rows.
+    """
     read = spark.readStream.format("penstock").option("url", url).option("tube", tube).options(**options).load()
     if work is not None:
         read = read.mapInArrow(work, read.schema)
     write = read.writeStream.option("checkpointLocation", str(directory / "checkpoint")).trigger(availableNow=True)
-    query = write.format("parquet").start(str(directory / "jobs"))
-    assert query.awaitTermination(180)
-    return query
+    return until_done(lambda: write.format("parquet").start(str(directory / "jobs")))
 
 
 def there(stats: dict[str, int]) -> dict[str, int]:
@@ -40,8 +40,8 @@ def test_every_job_is_acked_when_its_batch_is_finished_including_the_last(
 ) -> None:
     mine = queue.tube(tube)
     mine.put_many([b"%d" % number for number in range(1_000)])
-    query = stream(spark, url, tube, tmp_path, maxRowsPerTrigger=300, rowsPerPartition=100)
-    assert [progress.numInputRows for progress in query.recentProgress if progress.numInputRows] == [300, 300, 300, 100]
+    batches = stream(spark, url, tube, tmp_path, maxRowsPerTrigger=300, rowsPerPartition=100)
+    assert [progress.numInputRows for progress in batches] == [300, 300, 300, 100]
     assert there(mine.stats()) == {}
     assert mine.events()["acked"] == 1_000
     mine.put(b"later")

