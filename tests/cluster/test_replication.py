@@ -1,12 +1,14 @@
 """Copies on other nodes: when a put is answered, and when it is refused."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from penstock.cluster import messages as m
 from penstock.cluster.images import image_of
 from penstock.cluster.messages import JobsMessage
+from penstock.core.policy import DISQUE
 
 from .cluster_nodes import Client, Node, NodeCluster
 
@@ -132,6 +134,33 @@ def test_an_async_add_is_answered_at_once_and_replicated() -> None:
     id = guild[0].ask("addjob", "q", "body", 0, "async", "replicate", 3)
     assert id and [len(node.jobs()) for node in guild.nodes] == [1, 1, 1]
     assert guild.sent == {m.REPLJOB: 2}
+
+
+@pytest.mark.parametrize("words", [[], ["async"], ["replicate", 1], ["retry", 0, "replicate", 1]], ids=str)
+def test_an_add_does_not_exceed_the_capacity_of_the_queue(words: list[object]) -> None:
+    guild = NodeCluster(3)
+    guild[0].engine.create_tube(b"q", replace(DISQUE, capacity=2), guild.now)
+    for body in ("a", "b"):
+        assert guild[0].ask("addjob", "q", body, 0, *words).startswith(b"D-")
+    assert guild[0].ask("addjob", "q", "c", 0, *words).startswith("FULL tube 'q' is full")
+    guild[0].ask("fastack", guild[0].ask("getjob", "from", "q")[0][1])
+    assert guild[0].ask("addjob", "q", "c", 0, *words).startswith(b"D-")
+
+
+def test_an_add_to_a_node_that_leaves_does_not_exceed_the_capacity_of_the_queue() -> None:
+    guild = NodeCluster(2)
+    guild[0].engine.create_tube(b"q", replace(DISQUE, capacity_bytes=4), guild.now)
+    assert guild[0].ask("addjob", "q", "abc", 0).startswith(b"D-")
+    guild[0].cluster.set_leaving(True, guild.now)
+    assert guild[0].ask("addjob", "q", "de", 0, "replicate", 1).startswith("FULL tube 'q' is full")
+
+
+def test_copies_are_stored_even_if_the_queue_is_full_here() -> None:
+    guild = NodeCluster(2)
+    guild[0].engine.create_tube(b"q", replace(DISQUE, capacity=1), guild.now)
+    for body in ("a", "b"):
+        assert guild[1].ask("addjob", "q", body, 0).startswith(b"D-")
+    assert [len(node.jobs()) for node in guild.nodes] == [2, 2]
 
 
 def test_the_default_number_of_copies_follows_reachable_nodes() -> None:

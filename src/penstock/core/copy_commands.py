@@ -50,6 +50,8 @@ def put_for(engine: Engine, tube: Tube, draft: Draft, copy: Copy, now: i64) -> J
 def _make(engine: Engine, tube: Tube, draft: Draft, copy: Copy, now: i64) -> Job:
     engine.advance(now)
     engine._check_put(tube, draft)
+    if tube.limited:
+        engine._check_capacity(tube, draft)
     job = tube.make(engine.next_id, draft, now)
     job.ensure_extra().copy = copy
     job.order = engine._creation(now)

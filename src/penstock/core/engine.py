@@ -280,8 +280,8 @@ class Engine(Driving):
         twin = self._existing_job(tube, draft, now)
         if twin is not None:
             return twin
-        if tube.limited and (tube.put_line.length > 0 or not tube.has_room(len(draft.body))):
-            raise Full(f"tube {quoted_name(tube.name)} is full; wait for room, or take from it")
+        if tube.limited:
+            self._check_capacity(tube, draft)
         self._admit(job, tube, draft, now)
         if self.woken_tubes:
             self.settle(now)
@@ -364,6 +364,11 @@ class Engine(Driving):
             raise BodyTooLarge(f"the body has {len(draft.body)} bytes, more than the capacity of the whole tube")
         if self.room_bytes != NEVER or self.memory_max != NEVER:
             self.check_room(1, draft.log_bytes())
+
+    def _check_capacity(self, tube: Tube, draft: Draft) -> None:
+        """Raise an error if a tube with a capacity has no room for a job, or if earlier puts wait for room."""
+        if tube.put_line.length > 0 or not tube.has_room(len(draft.body)):
+            raise Full(f"tube {quoted_name(tube.name)} is full; wait for room, or take from it")
 
     def _has_room_for(self, tube: Tube, jobs: int, body_bytes: int) -> bool:
         policy = tube.policy
