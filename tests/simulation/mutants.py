@@ -83,6 +83,10 @@ CAUGHT_BY: dict[str, Seeds | Tests | HashSeeds] = {
         500, ("workload=tubes", "features=half_close", "nemeses=", "turn_us=1000", "delay_us=5000")
     ),
     "closed-before-the-forwarded-reply": Seeds(500, ("workload=tubes",)),
+    "closed-before-the-reply-of-a-waiting-call": Tests("tests/node/test_forwarding.py", "wait_for_an_election"),
+    "closed-before-all-ended-waits-are-answered": Tests("tests/node/test_forwarding.py", "wait_for_an_election"),
+    "displaced-node-stays-away-after-its-takeover": Tests("tests/cluster/test_epochs.py", "gossip"),
+    "copies-exceed-the-capacity": Tests("tests/cluster/test_replication.py", "capacity"),
     "lost-forwarded-client-stays": Seeds(500, ("workload=tubes",)),
     "forwarded-client-of-an-earlier-home": Tests("tests/node/test_forwarding.py", "earlier_home"),
     "end-of-a-forwarded-wait-is-marked-early": Seeds(500, ("workload=tubes",)),

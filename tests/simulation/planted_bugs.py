@@ -239,9 +239,23 @@ MUTANTS: Final = (
     Mutant(
         "closed-before-the-forwarded-reply",
         "node.client",
-        "elif self.has_eof and not self.remote_count:",
+        "elif self.has_eof and not self.is_waiting:",
         "elif self.has_eof:",
     ),
+    Mutant(
+        "closed-before-the-reply-of-a-waiting-call",
+        "node.client",
+        "elif self.has_eof and not self.is_waiting:",
+        "elif self.has_eof and not self.remote_count:",
+    ),
+    Mutant("closed-before-all-ended-waits-are-answered", "node.turn", "elif client.has_eof:", "elif False:"),
+    Mutant(
+        "displaced-node-stays-away-after-its-takeover",
+        "cluster.members",
+        "return epoch <= self.epoch_of(node)",
+        "return True",
+    ),
+    Mutant("copies-exceed-the-capacity", "core.copy_commands", "if tube.limited:", "if False:"),
     Mutant("lost-forwarded-client-stays", "node.forwarded_clients", "self._guests.turn.leave(self)", "pass"),
     Mutant(
         "forwarded-client-of-an-earlier-home",
