@@ -22,6 +22,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 import penstock
+from bench.cpu import CpuMeter
 from penstock.lake.lake import Lake
 from penstock.lake.tables import EVENTS
 from penstock.pipeline.audit import audit
@@ -91,41 +92,25 @@ def wait_until_loaded(url: str) -> None:
     raise SystemExit(f"{url} did not start")
 
 
-def used() -> float:
-    """Return the CPU seconds that this process and its descendants have used: Java, and Spark's Python processes."""
-    stats = {}
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            try:
-                with open(f"/proc/{entry}/stat") as file:
-                    fields = file.read().rpartition(")")[2].split()
-            except OSError:
-                continue
-            stats[int(entry)] = (int(fields[1]), sum(map(int, fields[11:15])))
-    family = {os.getpid()}
-    while more := {pid for pid, (parent, _) in stats.items() if parent in family} - family:
-        family |= more
-    return sum(stats[pid][1] for pid in family) / os.sysconf("SC_CLK_TCK")
-
-
 class Stages:
     """CPU seconds by stage."""
 
-    def __init__(self) -> None:
+    def __init__(self, meter: CpuMeter) -> None:
+        self.meter = meter
         self.seconds: dict[str, float] = {}
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
         """Add the CPU seconds of the block to a stage."""
-        began = used()
+        began = self.meter.seconds()
         yield
-        self.seconds[name] = self.seconds.get(name, 0) + used() - began
+        self.seconds[name] = self.seconds.get(name, 0) + self.meter.seconds() - began
 
 
-def measure(spark: SparkSession, place: Path, millions: float) -> list[str]:
+def measure(spark: SparkSession, meter: CpuMeter, place: Path, millions: float) -> list[str]:
     """Load a history of the given millions of events. Return the row of the table."""
     fill(place / "queue", int(millions * 1_000_000))
-    lake, stages = Lake(place / "lake"), Stages()
+    lake, stages = Lake(place / "lake"), Stages(meter)
     with serve(place / "queue") as url, lake.writing():
         source = Source((url,))
         lake.create()
@@ -148,7 +133,7 @@ def measure(spark: SparkSession, place: Path, millions: float) -> list[str]:
     ]
 
 
-def measure_small_turn(spark: SparkSession, place: Path, open_jobs: int, keys: int, tubes: int) -> str:
+def measure_small_turn(spark: SparkSession, meter: CpuMeter, place: Path, open_jobs: int, keys: int, tubes: int) -> str:
     """Return the CPU seconds of a turn of 1,000 events in a lake with many open jobs. The session is warm."""
     fill_open(place / "queue", open_jobs, keys, tubes)
     lake = Lake(place / "lake")
@@ -164,9 +149,9 @@ def measure_small_turn(spark: SparkSession, place: Path, open_jobs: int, keys: i
                     tube.take().release()
                     tube.take().ack()
             time.sleep(2.5)  # With everysec, the log is durable within two seconds.
-            began = used()
+            began = meter.seconds()
             Pipeline(spark, lake, source).once()
-            costs.append(used() - began)
+            costs.append(meter.seconds() - began)
     return f"a turn of 1,250 events with {open_jobs:,} open jobs, {keys:,} keys and {tubes:,} tubes: {min(costs):.1f} s"
 
 
@@ -178,6 +163,7 @@ def main() -> None:
     parser.add_argument("--memory", default="4g")
     parser.add_argument("--open-jobs", type=int, default=1_000_000)
     given = parser.parse_args()
+    meter = CpuMeter()
     spark = session(given.master, **{"spark.driver.memory": given.memory})
     place = Path(tempfile.mkdtemp(prefix="penstock-bench-", dir="."))
     print("CPU time per event:\n")
@@ -186,12 +172,12 @@ def main() -> None:
     try:
         # Java compiles while it runs. Two runs before the table make its first row comparable.
         for number in range(2):
-            measure(spark, place / f"warm {number}", 0.5)
+            measure(spark, meter, place / f"warm {number}", 0.5)
         for millions in given.millions:
-            print("|", " | ".join(measure(spark, place / str(millions), millions)), "|", flush=True)
+            print("|", " | ".join(measure(spark, meter, place / str(millions), millions)), "|", flush=True)
             shutil.rmtree(place / str(millions))
         keys, tubes = given.open_jobs * 15 // 100, given.open_jobs // 200
-        print("\n" + measure_small_turn(spark, place / "open", given.open_jobs, keys, tubes))
+        print("\n" + measure_small_turn(spark, meter, place / "open", given.open_jobs, keys, tubes))
     finally:
         shutil.rmtree(place)
         spark.stop()
