@@ -252,8 +252,8 @@ MUTANTS: Final = (
     Mutant(
         "displaced-node-stays-away-after-its-takeover",
         "cluster.members",
-        "return epoch <= self.epoch_of(node)",
-        "return True",
+        "return node in self._forgotten or (node in self._displaced and epoch <= self.epoch_of(node))",
+        "return node in self._forgotten or node in self._displaced",
     ),
     Mutant("copies-exceed-the-capacity", "core.copy_commands", "if tube.limited:", "if False:"),
     Mutant("lost-forwarded-client-stays", "node.forwarded_clients", "self._guests.turn.leave(self)", "pass"),

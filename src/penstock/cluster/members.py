@@ -686,9 +686,7 @@ class Members:
 
     def _is_removed(self, node: bytes, epoch: i64) -> bool:
         """Return whether a node was removed so recently that a greeting which reports it with `epoch` is ignored."""
-        if node in self._displaced:
-            return epoch <= self.epoch_of(node)
-        return node in self._forgotten
+        return node in self._forgotten or (node in self._displaced and epoch <= self.epoch_of(node))
 
     def _greet_the_quietest(self, now: i64) -> None:
         """Greet one of a few random nodes: the one whose last answer is the oldest."""
