@@ -16,7 +16,7 @@ done
 
 wheel=$(ls dist/*.whl)
 # What these tests need besides the extras of users. A test that needs another package is skipped.
-tools=$(sed -n '/^dev = \[/,/^\]/s/^ *"\(\(boto3\|duckdb\|hypothesis\|moto\|polars\|pytest\)[^"]*\)".*/\1/p' pyproject.toml)
+tools=$(sed -n '/^dev = \[/,/^\]/s/^ *"\(\(boto3\|duckdb\|hypothesis\|moto\|msgpack\|polars\|pytest\)[^"]*\)".*/\1/p' pyproject.toml)
 results=
 failed=0
 

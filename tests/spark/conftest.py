@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -20,7 +20,6 @@ from tests.short_spark import TUNED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.streaming import StreamingQuery
 
     from penstock.spark.versions import Feature
 
@@ -32,23 +31,6 @@ def url_of(server: Server, password: str = "") -> str:
     """Return the URL of a server."""
     who = f":{password}@" if password else ""
     return f"penstock://{who}127.0.0.1:{server.port}"
-
-
-def until_done(start: Callable[[], StreamingQuery]) -> list[Any]:
-    """Run a query with the trigger availableNow until it has read everything. Return the progress of batches with rows.
-
-    Without the feature AVAILABLE_NOW, the trigger runs one batch. Then the query is started until a run has no batch.
-    """
-    from penstock.spark.versions import AVAILABLE_NOW, has
-
-    progress: list[Any] = []
-    while True:
-        query = start()
-        assert query.awaitTermination(180)
-        progress += [each for each in query.recentProgress if each.numInputRows]
-        batches = [each for each in query.recentProgress if each.sources[0].startOffset != each.sources[0].endOffset]
-        if has(AVAILABLE_NOW) or not batches:
-            return progress
 
 
 @pytest.fixture(scope="session")

@@ -59,7 +59,7 @@ def run(tmp_path: Path, needs: Callable[[object, str], None]) -> Iterator[Callab
         process.wait(30)
 
 
-def test_driver_and_connect_process_every_job_once_although_an_executor_is_killed_with_java_of_the_wheel(
+def test_driver_and_connect_process_every_job_once_although_executors_are_killed_with_java_of_the_wheel(
     run: Callable[..., subprocess.Popen[bytes]],
     start: Callable[..., Server],
     tmp_path: Path,
@@ -81,7 +81,7 @@ def test_driver_and_connect_process_every_job_once_although_an_executor_is_kille
     said = "\n".join(path.read_text() for path in sorted(tmp_path.glob("*.log")))
     assert code == 0, said[-8_000:]
     assert {f"{who} {JOBS} {JOBS} {EVENTS}" for who in ("driver", "connect")} <= set(said.splitlines())
-    assert (tmp_path / "killed").exists()
+    assert (tmp_path / "killed-writing").exists() and (tmp_path / "killed-reading").exists()
 
 
 def cluster(run: Callable[..., subprocess.Popen[bytes]], directory: Path, **environment: str) -> str:

@@ -18,7 +18,8 @@ from penstock.journal.recovery.opening import open_log
 from penstock.wire.headers import encode_headers
 from tests.journal.recovery.old_logs import LOGS, WALL
 from tests.server.serving import Server
-from tests.spark.conftest import until_done, url_of
+from tests.short_spark import until_done
+from tests.spark.conftest import url_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,8 +12,7 @@ from penstock.spark import SourceError
 from penstock.spark.jobs.options import StreamOptions
 from penstock.spark.jobs.stream import JobsStreamReader
 from penstock.spark.versions import ReadMaxRows
-
-from .conftest import until_done
+from tests.short_spark import until_done
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -22,9 +22,9 @@ from penstock.spark.jobs.source import JobsSource
 from penstock.spark.jobs.stream import JobsStreamReader
 from penstock.spark.versions import adapt_stream_reader
 from tests.server.serving import Server, wait_for
-from tests.short_spark import SHORT_LIVED
+from tests.short_spark import SHORT_LIVED, until_done
 
-from .conftest import until_done, url_of
+from .conftest import url_of
 from .killed_driver import JOBS as NUMBER
 from .killed_driver import STREAMS, processed, put
 from .test_jobs_stream import there

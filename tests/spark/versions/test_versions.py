@@ -18,7 +18,7 @@ from penstock.spark.jobs.options import ReadOptions
 from penstock.spark.jobs.scan import JobsReader
 from penstock.spark.jobs.write import JobsStreamWriter
 from penstock.spark.versions import FILTERS, SUPPORTED, VERSION, EqualTo, Feature, ReadLimit, ReadMaxRows, has
-from tests.spark.conftest import until_done
+from tests.short_spark import until_done
 
 ROOT = Path(__file__).parent.parent.parent.parent
 
