@@ -12,6 +12,7 @@ from penstock.client.commands import REPEAT, Call
 from penstock.client.reconnecting_connection import ReconnectingConnection
 from penstock.client.url import DEFAULT_URL, Target, pieces, target
 from penstock.core.errors import BadUrl
+from penstock.journal.segment import is_segment
 
 T = TypeVar("T")
 
@@ -49,6 +50,15 @@ class Piece:
     next: int  # The position to continue from.
     frames: bytes
     names: dict[int, bytes]  # Names of tubes by number. Empty unless requested.
+
+
+@dataclass(frozen=True)
+class Location:
+    """The file of a log that has a position."""
+
+    file: str
+    offset: int  # Where the frame that contains the position starts.
+    frames: bytes  # This frame, and perhaps later ones.
 
 
 class Node:
@@ -89,6 +99,15 @@ class Node:
         words = [b"JOURNAL", b"READ", b"%d" % position, b"BYTES", b"%d" % bytes_max]
         return self.call(Call([*words, b"NAMES"] if names else words, _piece, REPEAT))
 
+    def locate(self, position: int) -> Location | None:
+        """Return where a position is in the files of the log, or None if it is the end of the log."""
+        words = [b"JOURNAL", b"READ", b"%d" % position, b"BYTES", b"1", b"PLACE"]
+        return self.call(Call(words, _location, REPEAT))
+
+    def segments(self) -> dict[str, int]:
+        """Return the bytes of each file with frames of the log, by name. The names are in the order of positions."""
+        return self.call(Call([b"JOURNAL", b"FILES"], _segments, REPEAT))
+
 
 def _head(answer: Any) -> Head:
     epoch, first, durable = (commands.number(answer[name]) for name in (b"epoch", b"first", b"durable"))
@@ -103,3 +122,15 @@ def _piece(answer: Any) -> Piece:
         commands.octets(frames),
         {commands.number(tube): commands.octets(name) for tube, name in names.items()},
     )
+
+
+def _location(answer: Any) -> Location | None:
+    _, frames, file, offset = commands.items(answer)
+    if not commands.octets(frames):
+        return None
+    return Location(commands.octets(file).decode(), commands.number(offset), commands.octets(frames))
+
+
+def _segments(answer: Any) -> dict[str, int]:
+    listed = ((commands.octets(name).decode(), commands.number(size)) for name, size, _ in answer[b"files"])
+    return {name: size for name, size in sorted(listed) if is_segment(name)}

@@ -136,8 +136,13 @@ def _timestamps(values: Any, never: int | None) -> pa.Array:
 
 def _tube_names(numbers: Any, names: dict[int, bytes]) -> pa.Array:
     distinct, index = np.unique(numbers, return_inverse=True)
-    texts = [names.get(int(n), b"tube %d" % n).decode("utf-8", "backslashreplace") for n in distinct]
+    texts = [tube_text(names.get(int(n), b"tube %d" % n)) for n in distinct]
     return pa.DictionaryArray.from_arrays(pa.array(index.astype(np.int32)), pa.array(texts, type=pa.string()))
+
+
+def tube_text(name: bytes) -> str:
+    """Return the name of a tube as text. A byte that is not valid UTF-8 is escaped."""
+    return name.decode("utf-8", "backslashreplace")
 
 
 def header_column(encoded: pa.Array) -> pa.Array:

@@ -34,8 +34,10 @@ class GatheredRows:
     header_rows: list[int]  # The index of the row of each of them.
     tubes: list[TubeRow]  # The lives of tubes, in the order of positions.
     sessions: list[SessionRow]  # The names of clients, in the order of positions.
+    _skipped_events: bytes  # A byte for each event number, 1 for those that are left out. Empty: none is left out.
+    _skipped_tubes: set[int]  # Numbers of the tubes that are left out.
 
-    def __init__(self) -> None:
+    def __init__(self, skipped_events: bytes = b"", skipped_tubes: set[int] | None = None) -> None:
         self.count = 0
         self.names = {}
         self._rows = BytesWriter()
@@ -47,19 +49,29 @@ class GatheredRows:
         self.header_rows = []
         self.tubes = []
         self.sessions = []
+        self._skipped_events = skipped_events
+        self._skipped_tubes = set() if skipped_tubes is None else skipped_tubes
 
     def add(self, data: bytes, frames: list[f.Frame]) -> None:
+        """Add the rows of frames, without those that are left out."""
+        filters = len(self._skipped_events) > 0 or len(self._skipped_tubes) > 0
         for found in frames:
             at = found.rows_at
             position = found.position
             for _ in range(found.rows):
                 event = i64(data[at + layout.EVENT_AT])
                 if event < layout.TUBE_MADE:
-                    self._add_row(data, at, found, position)
+                    if not filters or not self._is_skipped(data, at, event):
+                        self._add_row(data, at, found, position)
                 else:
                     self._add_fact(data, at, found, position, event)
                 at += found.row_bytes
                 position += 1
+
+    def _is_skipped(self, data: bytes, at: i64, event: i64) -> bool:
+        if event < len(self._skipped_events) and self._skipped_events[event] != 0:
+            return True
+        return len(self._skipped_tubes) > 0 and read_i64_le(data, at + layout.TUBE_AT) in self._skipped_tubes
 
     def _add_row(self, data: bytes, at: i64, found: f.Frame, position: i64) -> None:
         if found.version > 1:

@@ -5,7 +5,10 @@ An offset has the next position to read of each node: {"node": 4711} means that 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
 
 from pyspark.sql.datasource import InputPartition
 
@@ -13,8 +16,15 @@ from penstock.client.commands import find_tube
 from penstock.core.errors import NotAllowed, OutOfRange, Trimmed, UnknownTube, WrongServer
 from penstock.journal.frame import Frame, integer_at
 from penstock.journal.layout import TIME_AT
-from penstock.spark.events.options import EARLIEST, LATEST, EventsOptions, StartPoint
+from penstock.spark.events.filters import END, EventFilters
+from penstock.spark.events.options import EventsOptions
+from penstock.spark.events.places import EARLIEST, LATEST, Place, Times
 from penstock.spark.node import Head, Node
+
+# Times of a log do not decrease with the position: engine time is monotonic, and a log that is opened continues at its
+# last time if the clock was set back. Rows of one turn may still be older than the time of its frame, so a filter on
+# the time reads this much more on both sides. The filter is applied to the rows, so the result stays exact.
+_TIME_MARGIN_MS: Final = 10_000
 
 
 @dataclass(frozen=True)
@@ -31,7 +41,7 @@ class NodeLogs:
     """Connections to the logs of all nodes. Spark's driver uses them to plan tasks."""
 
     def __init__(self, options: EventsOptions) -> None:
-        self._options = options
+        self.options = options
         self._nodes: dict[str, Node] = {}  # By node id.
         try:
             for url in options.urls:
@@ -54,7 +64,7 @@ class NodeLogs:
 
     def _check_tubes(self) -> None:
         """Raise UnknownTube if no node has a selected tube, because it was more likely misspelt than dropped."""
-        for tube in self._options.tubes:
+        for tube in self.options.tubes:
             if not any(_has_tube(node, tube) for node in self._nodes.values()):
                 raise UnknownTube(
                     f"there is no tube {tube!r}; check its name. To read the history of a dropped tube, replace this "
@@ -79,31 +89,83 @@ class NodeLogs:
             ends[name] = self._nodes[name].head().end
         return ends
 
-    def positions(self, place: StartPoint, heads: dict[str, Head]) -> dict[str, int]:
+    def positions(self, place: Place, heads: dict[str, Head]) -> dict[str, int]:
         """Return the start position of every node. A node that `place` does not list starts at its first position."""
-        if isinstance(place, dict):
-            self.check_nodes(place)
-            return {name: place.get(name, head.first) for name, head in heads.items()}
-        if isinstance(place, int):
-            return {name: first_since(self._nodes[name], head, place) for name, head in heads.items()}
-        assert place in (EARLIEST, LATEST)
-        return {name: head.first if place == EARLIEST else head.end for name, head in heads.items()}
+        if isinstance(place, Times):
+            return self._since(place, heads, EARLIEST)
+        places = self._by_node(place, heads, EARLIEST)
+        return {name: _resolve(places[name], head) for name, head in heads.items()}
 
     def ends(self, heads: dict[str, Head]) -> dict[str, int]:
-        """Return the end position of every node for a batch: the one in endingOffsets, or the end of its log."""
-        place = self._options.end
-        if not isinstance(place, dict):
-            return {name: head.end for name, head in heads.items()}
-        self.check_nodes(place)
+        """Return the end position of every node for a batch: the one of the options, or the end of its log."""
+        place = self.options.end
+        if isinstance(place, Times):
+            return self._since(place, heads, LATEST)
+        places = self._by_node(place, heads, LATEST)
+        found = {name: _resolve(places[name], head) for name, head in heads.items()}
         for name, head in heads.items():
-            if place.get(name, 0) > head.end:
-                raise OutOfRange(f"endingOffsets: the log of node {name} ends before position {place[name]}")
-        return {name: place.get(name, head.end) for name, head in heads.items()}
+            if found[name] > head.end:
+                raise OutOfRange(f"endingOffsets: the log of node {name} ends before position {found[name]}")
+        return found
 
-    def check_nodes(self, named: dict[str, int]) -> None:
+    def _by_node(self, place: dict[str, int | str] | str, heads: dict[str, Head], default: str) -> dict[str, int | str]:
+        if isinstance(place, str):
+            return dict.fromkeys(heads, place)
+        self.check_nodes(place)
+        return {name: place.get(name, default) for name in heads}
+
+    def _since(self, times: Times, heads: dict[str, Head], default: str) -> dict[str, int]:
+        """Return for every node the position of the first event at or after its time, or its end if there is none."""
+        self.check_nodes(times.by_node)
+        found = {}
+        for name, head in heads.items():
+            moment_ms = times.by_node.get(name, times.ms)
+            if moment_ms is None:
+                found[name] = _resolve(default, head)
+                continue
+            found[name] = first_since(self._nodes[name], head, moment_ms)
+            if default == EARLIEST and found[name] == head.end and self.options.fails_without_start:
+                since = datetime.fromtimestamp(moment_ms / 1000, UTC).isoformat()
+                raise OutOfRange(
+                    f"node {name} has no event since {since}; start at its end with "
+                    "startingOffsetsByTimestampStrategy=latest"
+                )
+        return found
+
+    def narrow(
+        self, starts: dict[str, int], ends: dict[str, int], filters: EventFilters
+    ) -> tuple[dict[str, int], dict[str, int]]:
+        """Return the smallest ranges that contain all events of the given ranges that match the filters."""
+        least, most = filters.bounds("position")
+        since_us, until_us = filters.bounds("time")
+        low, high = {}, {}
+        for name in ends:
+            if name not in self._nodes or not filters.has_node(name):
+                continue
+            start, end = max(starts.get(name, ends[name]), least), min(ends[name], most + 1)
+            if since_us > 0 and start < end:
+                start = self._first_since(name, start, end, since_us // 1_000 - _TIME_MARGIN_MS)
+            if until_us < END and start < end:
+                end = self._first_since(name, start, end, until_us // 1_000 + 1 + _TIME_MARGIN_MS)
+            if start < end:
+                low[name], high[name] = start, end
+        return low, high
+
+    def _first_since(self, name: str, start: int, end: int, moment_ms: int) -> int:
+        return min(first_since(self._nodes[name], Head(name, 0, start, end), moment_ms), end)
+
+    def bytes_between(self, name: str, start: int, end: int) -> int:
+        """Return about how many bytes of a node's log the positions from `start` to before `end` have."""
+        node = self._nodes.get(name)
+        if node is None:
+            return 0  # The node is gone, and failOnDataLoss is off.
+        files = node.segments()
+        return max(0, _byte_of(node, end, files) - _byte_of(node, start, files))
+
+    def check_nodes(self, named: Iterable[str]) -> None:
         """Raise WrongServer if a named node is at none of the URLs, unless failOnDataLoss is off."""
         for name in named:
-            if name not in self._nodes and self._options.fails_on_loss:
+            if name not in self._nodes and self.options.fails_on_loss:
                 raise WrongServer(
                     f"node {name} is none of {', '.join(map(str, self._nodes.values()))}; "
                     "add its URL, or continue without it with failOnDataLoss=false"
@@ -114,7 +176,7 @@ class NodeLogs:
         found = {}
         for name, head in heads.items():
             start = starts.get(name, head.first)
-            if self._options.fails_on_loss:
+            if self.options.fails_on_loss:
                 if start < head.first:
                     raise Trimmed(
                         f"position {start} of node {name} is no longer kept; the first that is kept is {head.first}; "
@@ -130,7 +192,8 @@ class NodeLogs:
 
     def ranges(self, starts: dict[str, int], ends: dict[str, int]) -> list[InputPartition]:
         """Return the Spark tasks that read the logs from `starts` to before `ends`."""
-        most = self._options.rows_per_partition
+        total = sum(max(0, end - starts.get(name, end)) for name, end in ends.items())
+        most = min(self.options.rows_per_partition, max(1, total // self.options.partitions_min))
         found: list[InputPartition] = []
         for name, end in ends.items():
             if name not in self._nodes:
@@ -139,6 +202,23 @@ class NodeLogs:
             for start in range(starts.get(name, end), end, most):
                 found.append(EventsRange(url, name, start, min(start + most, end)))
         return found
+
+
+def _resolve(place: int | str, head: Head) -> int:
+    if isinstance(place, int):
+        return place
+    assert place in (EARLIEST, LATEST)
+    return head.first if place == EARLIEST else head.end
+
+
+def _byte_of(node: Node, position: int, files: dict[str, int]) -> int:
+    """Return the offset of a position in the files of a log together. `files` has their sizes by name, in order."""
+    found = node.locate(position)
+    if found is None or found.file not in files:
+        return sum(files.values())
+    frame = Frame(found.frames, 0)
+    before = sum(size for name, size in files.items() if name < found.file)
+    return before + found.offset + int(frame.length * (position - frame.position) // max(1, frame.rows))
 
 
 def _check_permission(node: Node, head: Head) -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from penstock.spark.errors import as_source_error
+from penstock.spark.events.filters import EventFilters
 from penstock.spark.events.options import NAME, EventsOptions
 from penstock.spark.events.schema import ddl, select_columns
 from penstock.spark.options import split_words
+from penstock.spark.versions import Filter, filter_offer
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -47,6 +49,13 @@ class EventsReader(DataSourceReader):
 
     def __init__(self, options: EventsOptions) -> None:
         self._options = options
+        self._filters = EventFilters.of_options(options)
+
+    @filter_offer
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Accept filters on some columns, which limit the part of the logs that is read. Return the other filters."""
+        self._filters, left = self._filters.push(filters)
+        return left
 
     def partitions(self) -> list[InputPartition]:
         """Ask the nodes for the ends of their logs. Return the Spark tasks that read the logs."""
@@ -57,7 +66,7 @@ class EventsReader(DataSourceReader):
             try:
                 heads = logs.heads()
                 starts = logs.check_starts(logs.positions(self._options.start, heads), heads)
-                return logs.ranges(starts, logs.ends(heads))
+                return logs.ranges(*logs.narrow(starts, logs.ends(heads), self._filters))
             finally:
                 logs.close()
 
@@ -68,4 +77,4 @@ class EventsReader(DataSourceReader):
 
         if isinstance(partition, EventsRange):
             with as_source_error():
-                yield from batches(partition, self._options)
+                yield from batches(partition, self._options, self._filters)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from penstock.spark.errors import as_source_error
+from penstock.spark.events.admission import Admission, Offset, limit_rows
 from penstock.spark.events.options import EventsOptions
 from penstock.spark.events.ranges import EventsRange, NodeLogs
 from penstock.spark.versions import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 # How long the driver waits at the end of the logs before it reports to Spark that there are no new events.
 _WAIT_MS: Final = 1_000
 
-Offset = dict[str, int]
-
 
 class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads a stream of events."""
@@ -31,6 +30,7 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: EventsOptions) -> None:
         self._options = options
         self._logs: NodeLogs | None = None
+        self._admission = Admission(options)
         self._target: Offset | None = None  # With the trigger availableNow: the offset at which the query ends.
 
     def __getstate__(self) -> dict[str, Any]:
@@ -50,8 +50,9 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return logs.check_starts(logs.positions(self._options.start, heads), heads)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        rows = self._options.rows_per_trigger
-        return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
+        """Return a limit if the options have one. They have more kinds of limits, which `latestOffset` applies, too."""
+        most = self._admission.default_rows()
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         """Return the offset at which the next batch ends. If there are no new events, first wait up to a second."""
@@ -59,9 +60,19 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             logs = self._get_logs()
             ends = self._target or logs.wait_for_growth(start, _WAIT_MS)
             logs.check_nodes(start)
-            most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+            starts = logs.check_starts(start, logs.heads())
+            if isinstance(limit, ReadAllAvailable):
+                # The options have no limits, or the trigger `once` ignores them.
+                ends = limit_rows(starts, ends, None)
+            else:
+                # The trigger availableNow ends at its target, and must not wait for more rows.
+                if self._target is None and not self._admission.is_due(starts, ends):
+                    ends = logs.wait_for_growth(ends, _WAIT_MS)
+                    if not self._admission.is_due(starts, ends):
+                        return start
+                ends = self._admission.limit(starts, ends, logs.bytes_between)
             # If failOnDataLoss is off, a node may be missing. Its position is kept in case it comes back.
-            return {**start, **_limit_ends(logs.check_starts(start, logs.heads()), ends, most)}
+            return {**start, **ends}
 
     def reportLatestOffset(self) -> Offset:
         """Return the ends of the logs. Spark computes the lag of the query from them."""
@@ -95,13 +106,3 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         if self._logs is not None:
             self._logs.close()
-
-
-def _limit_ends(starts: Offset, ends: Offset, most: int | None) -> Offset:
-    """Lower `ends` so that about `most` rows are read. Each log gets a share in proportion to its unread rows."""
-    lags = {name: max(0, end - starts[name]) for name, end in ends.items() if name in starts}
-    total = sum(lags.values())
-    if most is None or total <= most:
-        return {name: starts[name] + lag for name, lag in lags.items()}
-    # Shares are rounded up, so that every log advances. The batch exceeds `most` by at most one row per node.
-    return {name: starts[name] + -(-lag * most // total) for name, lag in lags.items()}
