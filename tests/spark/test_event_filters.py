@@ -91,7 +91,7 @@ def rows_of(ranges: list[EventsRange]) -> int:
 
 
 def test_a_filter_reads_only_the_part_of_the_log_that_it_needs(history: tuple[str, datetime]) -> None:
-    from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual, In, LessThan, StringStartsWith
+    from penstock.spark.versions import EqualTo, GreaterThanOrEqual, In, LessThan, StringStartsWith
 
     url, first = history
     everything = planned(url, [])
@@ -112,7 +112,7 @@ def test_a_filter_reads_only_the_part_of_the_log_that_it_needs(history: tuple[st
 
 
 def test_filters_return_the_same_events_as_plain_python(history: tuple[str, datetime]) -> None:
-    from pyspark.sql import datasource as d
+    from penstock.spark import versions as d
 
     url, first = history
     everything = read_filtered(url, [])
@@ -191,7 +191,7 @@ def test_spark_passes_filters_to_the_source(spark: SparkSession, history: tuple[
 
 
 def test_filters_that_spark_must_apply_are_not_accepted() -> None:
-    from pyspark.sql.datasource import EqualTo, GreaterThan, In, IsNotNull, Not, StringContains
+    from penstock.spark.versions import EqualTo, GreaterThan, In, IsNotNull, Not, StringContains
 
     left = [
         EqualTo(("job",), 1),

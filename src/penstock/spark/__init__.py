@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from penstock.spark.errors import SourceError, sentence_of
+    from penstock.spark.lag import LagListener
     from penstock.spark.launch import session
 
-__all__ = ["SourceError", "sentence_of", "session"]
+__all__ = ["LagListener", "SourceError", "sentence_of", "session"]
 
-_MODULES = {"SourceError": "errors", "sentence_of": "errors", "session": "launch"}
+_MODULES = {"LagListener": "lag", "SourceError": "errors", "sentence_of": "errors", "session": "launch"}
 
 # Hidden from type checkers: with a module-level __getattr__ they would accept any name.
 if not TYPE_CHECKING:

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.core.errors import WrongType
+from penstock.core.errors import OutOfRange, WrongType
 from penstock.core.states import EVENT_NAMES
-from penstock.spark.events.places import EARLIEST, LATEST, Place, parse_positions, parse_times
+from penstock.spark.events.places import EARLIEST, LATEST, Place, Times, parse_positions, parse_times
 from penstock.spark.events.schema import select_columns
 from penstock.spark.options import Options
 
@@ -131,10 +131,12 @@ class EventsOptions:
         least = options.integer("minRowsPerTrigger", 0, 1, ROWS_MAX)
         if rows and rows < least:
             raise WrongType("minRowsPerTrigger must not be greater than maxRowsPerTrigger")
+        start, end = _start(options, streaming), _end(options)
+        _check_order(start, end)
         return cls(
             urls=options.urls(),
-            start=_start(options, streaming),
-            end=_end(options),
+            start=start,
+            end=end,
             fails_without_start=_fails_without_start(options),
             rows_per_trigger=rows or None,
             bytes_per_trigger=options.bytes("maxBytesPerTrigger", 0, 1, _BYTES_MAX) or None,
@@ -197,6 +199,25 @@ def _end(options: Options) -> Place:
     if end == EARLIEST or (isinstance(end, dict) and EARLIEST in end.values()):
         raise WrongType("endingOffsets must be latest or positions by node, not earliest")
     return end
+
+
+def _check_order(start: Place, end: Place) -> None:
+    """Raise OutOfRange if the end of a batch is before its start, as far as the options alone show it."""
+    if isinstance(start, Times) and isinstance(end, Times):
+        times = [(start.by_node.get(node, start.ms), end.by_node.get(node, end.ms)) for node in _nodes(start, end)]
+        is_wrong = any(first is not None and last is not None and last < first for first, last in times)
+    elif isinstance(start, dict) and isinstance(end, dict):
+        pairs = [(start[node], end[node]) for node in start.keys() & end.keys()]
+        is_wrong = any(isinstance(first, int) and isinstance(last, int) and last < first for first, last in pairs)
+    else:
+        is_wrong = False
+    if is_wrong:
+        raise OutOfRange("the batch ends before its start; give a later endingOffsets or endingTimestamp")
+
+
+def _nodes(start: Times, end: Times) -> set[str]:
+    """Return the nodes that have times of their own, and "" for all others."""
+    return {"", *start.by_node, *end.by_node}
 
 
 def _fails_without_start(options: Options) -> bool:
