@@ -32,6 +32,7 @@ from penstock.node.caller import GROUPS as COMMAND_CLASSES
 from penstock.node.dispatch import Command
 from penstock.server.commands.command_list import tables
 from penstock.server.config.settings import GROUPS, Setting
+from penstock.spark.events.options import BOTH, OPTIONS
 from tests.security.attempts import all_attempts
 
 ROOT = Path(__file__).parent.parent
@@ -392,6 +393,22 @@ def commands_table(own: bool = False) -> str:
     return table(["command", "arguments", "effect", "class"], rows)
 
 
+# ---- Spark ----------------------------------------------------------------------------------------------------------
+
+
+def events_options_table() -> str:
+    """List every option of the source `penstock_events`."""
+    rows = [
+        [
+            f"`{option.name}`" + "".join(f" (`{alias}`)" for alias in option.aliases),
+            option.default,
+            f"of a {option.of}: {option.meaning}" if option.of != BOTH else option.meaning,
+        ]
+        for option in OPTIONS
+    ]
+    return table(["option", "default", "meaning"], rows)
+
+
 # ---- Pages -----------------------------------------------------------------------------------------------------------
 
 # ---- The command line ------------------------------------------------------------------------------------------------
@@ -518,6 +535,7 @@ PARTS: dict[str, tuple[str, Callable[[], str]]] = {
     "settings": ("reference/configuration.md", settings_tables),
     "tubes": ("reference/tubes/README.md", tubes_table),
     "attempts": ("explanation/security.md", attempts_tables),
+    "spark events": ("reference/spark-events.md", events_options_table),
     "decisions": ("adr/README.md", decisions_table),
 }
 # The table about Spark is in a module that needs Spark. Without Spark, it stays as it is.

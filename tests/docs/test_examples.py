@@ -25,9 +25,9 @@ ROOT = Path(__file__).parent.parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # The examples of these pages, and the ```py blocks of other pages, need a Spark session. tests/spark runs them in its
 # own session, because starting one takes long.
-SPARK_PAGES = ("spark.md", "pipeline.md")
+SPARK_PAGES = ("spark.md", "spark-events.md", "spark-recipes.md", "pipeline.md")
 # test_guides.py and test_moving_guides.py run these pages.
-GUIDES = [path for path in PAGES if path.parent.name in ("tutorials", "how-to")]
+GUIDES = [path for path in PAGES if path.parent.name in ("tutorials", "how-to") and path.name not in SPARK_PAGES]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
