@@ -9,7 +9,6 @@ from typing import Final
 
 from penstock.core.durations import NO_DURATION, read_duration
 from penstock.core.errors import OutOfRange, WrongType
-from penstock.spark.node import parse_urls
 
 # Options of every source and sink that name the server.
 SERVER_OPTIONS: Final = ("url", "user", "password")
@@ -54,6 +53,9 @@ class Options:
             self._given[name.lower()] = value
 
     def urls(self) -> tuple[str, ...]:
+        # Imported here, because some processes of Spark need only the columns of a source, and importing costs time.
+        from penstock.spark.node import parse_urls
+
         return parse_urls(self._given.get("url"), self._given.get("user"), self._given.get("password"))
 
     def text(self, name: str, default: str | None = None) -> str | None:

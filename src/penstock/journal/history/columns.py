@@ -70,6 +70,9 @@ SCHEMA: Final = pa.schema(
     ]
 )
 
+# The columns of variable length that rows contain.
+VAR_COLUMNS: Final = frozenset(("body", "key", "reason", "headers"))
+
 
 def batches(disk: ReadableDisk, batch_bytes: int = BATCH_BYTES) -> Iterator[pa.RecordBatch]:
     """Yield every event of every job in a directory, in order."""

@@ -37,7 +37,11 @@ class GatheredRows:
     _skipped_events: bytes  # A byte for each event number, 1 for those that are left out. Empty: none is left out.
     _skipped_tubes: set[int]  # Numbers of the tubes that are left out.
 
-    def __init__(self, skipped_events: bytes = b"", skipped_tubes: set[int] | None = None) -> None:
+    _has_vars: bool  # Whether the columns of variable length are filled.
+
+    def __init__(
+        self, skipped_events: bytes = b"", skipped_tubes: set[int] | None = None, has_vars: bool = True
+    ) -> None:
         self.count = 0
         self.names = {}
         self._rows = BytesWriter()
@@ -50,41 +54,70 @@ class GatheredRows:
         self.tubes = []
         self.sessions = []
         self._skipped_events = skipped_events
+        self._has_vars = has_vars
         self._skipped_tubes = set() if skipped_tubes is None else skipped_tubes
 
     def add(self, data: bytes, frames: list[f.Frame]) -> None:
         """Add the rows of frames, without those that are left out."""
-        filters = len(self._skipped_events) > 0 or len(self._skipped_tubes) > 0
         for found in frames:
-            at = found.rows_at
-            position = found.position
-            for _ in range(found.rows):
-                event = i64(data[at + layout.EVENT_AT])
-                if event < layout.TUBE_MADE:
-                    if not filters or not self._is_skipped(data, at, event):
-                        self._add_row(data, at, found, position)
-                else:
+            if found.version > 1 and found.row_bytes == layout.ROW_BYTES:
+                self._add_frame(data, found)
+            else:
+                self._add_other_frame(data, found)
+
+    def _add_frame(self, data: bytes, found: f.Frame) -> None:
+        """Add the rows of a frame. Consecutive rows of jobs are copied together."""
+        filters = len(self._skipped_events) > 0 or len(self._skipped_tubes) > 0
+        at = found.rows_at
+        start = at  # The first row that is not copied yet.
+        position = found.position
+        for _ in range(found.rows):
+            event = i64(data[at + layout.EVENT_AT])
+            if event < layout.TUBE_MADE and not (filters and self._is_skipped(data, at, event)):
+                self._add_parts(data, at, found, position)
+            else:
+                if at > start:
+                    self._rows.write(data[start:at])
+                start = at + layout.ROW_BYTES
+                if event >= layout.TUBE_MADE:
                     self._add_fact(data, at, found, position, event)
-                at += found.row_bytes
-                position += 1
+            at += layout.ROW_BYTES
+            position += 1
+        if at > start:
+            self._rows.write(data[start:at])
+
+    def _add_other_frame(self, data: bytes, found: f.Frame) -> None:
+        """Add the rows of a frame with another layout: of version 1, or with bytes that this version does not have."""
+        at = found.rows_at
+        position = found.position
+        for _ in range(found.rows):
+            event = i64(data[at + layout.EVENT_AT])
+            if event >= layout.TUBE_MADE:
+                self._add_fact(data, at, found, position, event)
+            elif not self._is_skipped(data, at, event):
+                if found.version > 1:
+                    self._rows.write(data[at : at + layout.ROW_BYTES])
+                else:
+                    self._rows.write(f.decode_v1(data[at : at + layout.ROW_BYTES_V1]))
+                self._add_parts(data, at, found, position)
+            at += found.row_bytes
+            position += 1
 
     def _is_skipped(self, data: bytes, at: i64, event: i64) -> bool:
         if event < len(self._skipped_events) and self._skipped_events[event] != 0:
             return True
         return len(self._skipped_tubes) > 0 and read_i64_le(data, at + layout.TUBE_AT) in self._skipped_tubes
 
-    def _add_row(self, data: bytes, at: i64, found: f.Frame, position: i64) -> None:
-        if found.version > 1:
-            self._rows.write(data[at : at + layout.ROW_BYTES])
-        else:
-            self._rows.write(f.decode_v1(data[at : at + layout.ROW_BYTES_V1]))
+    def _add_parts(self, data: bytes, at: i64, found: f.Frame, position: i64) -> None:
+        """Add everything about a row except its fields of fixed length."""
         write_i64_le(self._positions, position)
-        length = i64(read_i32_le(data, at + layout.VAR_LENGTH_AT))
-        if length > 0:
-            self._add_vars(data, found.var_at + i64(read_i32_le(data, at + layout.VAR_OFFSET_AT)), length)
-        self.bodies.end_row()
-        self.keys.end_row()
-        self.reasons.end_row()
+        if self._has_vars:
+            length = i64(read_i32_le(data, at + layout.VAR_LENGTH_AT))
+            if length > 0:
+                self._add_vars(data, found.var_at + i64(read_i32_le(data, at + layout.VAR_OFFSET_AT)), length)
+            self.bodies.end_row()
+            self.keys.end_row()
+            self.reasons.end_row()
         self.count += 1
 
     def _add_fact(self, data: bytes, at: i64, found: f.Frame, position: i64, event: i64) -> None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from penstock.core.errors import DamagedJournal, OutOfRange
 from penstock.core.states import EVENT_NAMES
 from penstock.journal.frame import DamagedFrame, Frame, NewerFrame, parse_sent_frames
-from penstock.journal.history.columns import batch_of, tube_text
+from penstock.journal.history.columns import VAR_COLUMNS, batch_of, tube_text
 from penstock.journal.history.gather import GatheredRows
 from penstock.spark.events.filters import EventFilters
 from penstock.spark.events.options import EventsOptions
@@ -43,7 +43,7 @@ def batches(
         needed.discard("body")
     if not options.headers:
         needed.discard("headers")
-    for gathered, names in read_rows(range, filters=filters):
+    for gathered, names in read_rows(range, filters=filters, has_vars=not needed.isdisjoint(VAR_COLUMNS)):
         if gathered.count:
             batch = _matching(gathered, names, needed, range, filters)
             if batch.num_rows:
@@ -84,10 +84,11 @@ def _mask(batch: pa.RecordBatch, filters: EventFilters) -> Any:
 
 
 class _Skipped:
-    """The rows that `GatheredRows` leaves out: those whose event or tube does not match the filters."""
+    """What `GatheredRows` leaves out: rows whose event or tube does not match the filters, and perhaps columns."""
 
-    def __init__(self, filters: EventFilters | None) -> None:
+    def __init__(self, filters: EventFilters | None, has_vars: bool) -> None:
         self._filters = filters
+        self._has_vars = has_vars
         tested = set() if filters is None else filters.columns()
         self._tests_tubes = "tube" in tested
         self._events = bytes(map(self._skips_event, EVENT_NAMES)) if "event" in tested else b""
@@ -105,24 +106,26 @@ class _Skipped:
                 self._known[number] = names[number]
                 if not self._filters.has_text("tube", tube_text(names[number])):
                     self._tubes.add(number)
-        return GatheredRows(self._events, self._tubes)
+        return GatheredRows(self._events, self._tubes, self._has_vars)
 
 
 def read_rows(
     range: EventsRange,
     on_frames: Callable[[bytes, list[Frame]], object] | None = None,
     filters: EventFilters | None = None,
+    has_vars: bool = True,
 ) -> Iterator[tuple[GatheredRows, dict[int, bytes]]]:
     """Yield the rows of a range in large groups. Each group has a dict of the names of its tubes by tube number.
 
     Nodes send whole frames, so the first and the last group may have rows outside of the range. A group may have rows
     about tubes or sessions, but no row about a job. Most rows that do not match `filters` are left out, but not all of
-    them. `on_frames` is called with all frames as they were sent.
+    them. Without `has_vars`, the groups have no columns of variable length. `on_frames` is called with all frames as
+    they were sent.
     """
     with Node(range.url) as node:
         position = range.start
         names: dict[int, bytes] = {}
-        skipped = _Skipped(filters)
+        skipped = _Skipped(filters, has_vars)
         gathered, size = None, 0
         while position < range.end:
             piece = node.read(position, _READ_BYTES, position == range.start)

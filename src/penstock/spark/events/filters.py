@@ -14,9 +14,10 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from penstock.spark.events.options import EventsOptions
+if TYPE_CHECKING:
+    from penstock.spark.events.options import EventsOptions
 
 _TEXTS: Final = ("node", "event", "tube")
 PUSHED: Final = ("position", "time", *_TEXTS)

@@ -6,7 +6,7 @@ OPTIONS is the only list of them. The documentation is generated from it.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -122,8 +122,12 @@ class EventsOptions:
     partitions_min: int
 
     @classmethod
-    def read(cls, given: Mapping[str, str], streaming: bool) -> EventsOptions:
-        """Parse the options of a stream or of a batch."""
+    def read(cls, given: Mapping[str, str], streaming: bool, columns: Iterable[str] = ()) -> EventsOptions:
+        """Parse the options of a stream or of a batch.
+
+        `columns`: the columns of the schema that Spark uses, instead of those of the option. They differ if the schema
+        is given in the query or stored in the catalog.
+        """
         options = Options(NAME, given, _NAMES, _ALIASES)
         _check_kind(options, streaming)
         _check_contradictions(options)
@@ -146,7 +150,7 @@ class EventsOptions:
             tubes=options.words("tube"),
             tube_pattern=_pattern(options),
             events=_events(options),
-            columns=select_columns(options.words("columns")),
+            columns=select_columns(tuple(columns) or options.words("columns")),
             bodies=options.flag("includeBodies", True),
             headers=options.flag("includeHeaders", True),
             rows_per_partition=options.integer("rowsPerPartition", _ROWS_PER_PARTITION, 1, ROWS_MAX),

@@ -34,14 +34,16 @@ class EventsSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader of the events between two offsets."""
         with as_source_error():
-            return EventsReader(EventsOptions.read(self.options, streaming=False))
+            return EventsReader(EventsOptions.read(self.options, streaming=False, columns=schema.names))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return a reader that streams all events, starting at an offset."""
         from penstock.spark.events.stream import EventsStreamReader
         from penstock.spark.refused_stream import reader_or_refusal
 
-        return reader_or_refusal(lambda: EventsStreamReader(EventsOptions.read(self.options, streaming=True)))
+        return reader_or_refusal(
+            lambda: EventsStreamReader(EventsOptions.read(self.options, streaming=True, columns=schema.names))
+        )
 
 
 class EventsReader(DataSourceReader):
