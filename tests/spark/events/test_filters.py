@@ -57,6 +57,14 @@ def fill(directory: Path) -> datetime:
     return datetime.fromtimestamp(first_ms / 1000, UTC)
 
 
+@pytest.fixture
+def filters_of_spark(needs_feature: Callable[[Any], None]) -> None:
+    """Skip a test if the installed Spark has no filters."""
+    from penstock.spark.versions import FILTERS
+
+    needs_feature(FILTERS)
+
+
 @pytest.fixture(scope="module")
 def history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, datetime]]:
     """A server with a history of twelve hours: its URL and the time of its first event."""
@@ -90,6 +98,7 @@ def rows_of(ranges: list[EventsRange]) -> int:
     return sum(each.end - each.start for each in ranges)
 
 
+@pytest.mark.usefixtures("filters_of_spark")
 def test_a_filter_reads_only_the_part_of_the_log_that_it_needs(history: tuple[str, datetime]) -> None:
     from penstock.spark.versions import EqualTo, GreaterThanOrEqual, In, LessThan, StringStartsWith
 
@@ -111,6 +120,7 @@ def test_a_filter_reads_only_the_part_of_the_log_that_it_needs(history: tuple[st
     assert rows_of(planned(url, [GreaterThanOrEqual(("time",), datetime.now(UTC) + timedelta(days=1))])) == 0
 
 
+@pytest.mark.usefixtures("filters_of_spark")
 def test_filters_return_the_same_events_as_plain_python(history: tuple[str, datetime]) -> None:
     from penstock.spark import versions as d
 
@@ -170,6 +180,7 @@ def test_the_options_filter_like_the_columns(history: tuple[str, datetime]) -> N
     assert read_filtered(url, [], tubePattern="mai") == []  # The whole name must match.
 
 
+@pytest.mark.usefixtures("filters_of_spark")
 def test_spark_passes_filters_to_the_source(spark: SparkSession, history: tuple[str, datetime]) -> None:
     url, first = history
     until = first + timedelta(hours=2)
@@ -190,6 +201,7 @@ def test_spark_passes_filters_to_the_source(spark: SparkSession, history: tuple[
     assert "BatchScan penstock_events" in plan and "Filter (" not in plan
 
 
+@pytest.mark.usefixtures("filters_of_spark")
 def test_filters_that_spark_must_apply_are_not_accepted() -> None:
     from penstock.spark.versions import EqualTo, GreaterThan, In, IsNotNull, Not, StringContains
 
