@@ -28,6 +28,8 @@ from bench.server import processes
 from bench.server.processes import Server
 from penstock import connect
 from penstock._build import is_compiled
+from penstock.core.errors import NoServer
+from penstock.host.clock import wall_ms
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -50,6 +52,10 @@ class Figures:
     @property
     def rate(self) -> float:
         return self.rows / self.wall_s
+
+    @property
+    def cpu_s(self) -> float:
+        return sum(self.cores.values())
 
 
 class Bench:
@@ -79,16 +85,16 @@ class Bench:
         self.figures.append(best)
         return best
 
-    def events(self, name: str, jobs: int, rows: int, goal: float) -> None:
+    def events(self, name: str, jobs: int, rows: int, goal: float, few_goal: float | None = None) -> None:
         """Measure reading events from the log of a server, and the same rows from Parquet."""
         directory, _ = worked(jobs, rows)
-        server = processes.penstock("--dir", directory.name, "--history-bytes", "1tb", "--history", "365d")
+        server = _serve(directory.name)
         read = self.spark.read.format("penstock_events").option("url", url(server)).option("tube", "bench")
         count = jobs * _ROWS_OF_A_JOB
         assert read.load().count() == count
         ours = self.measure(f"events/{name}", count, server, _to_nothing(read.load), goal)
         few = _to_nothing(read.option("columns", ",".join(_FEW)).load)  # The reader keeps the option.
-        some = self.measure(f"events/{name}, {len(_FEW)} columns", count, server, few)
+        some = self.measure(f"events/{name}, {len(_FEW)} columns", count, server, few, few_goal)
         copy = tempfile.mkdtemp(prefix="penstock-bench-")
         try:
             read.option("columns", "").load().write.mode("overwrite").parquet(copy)
@@ -101,6 +107,24 @@ class Bench:
         """Measure reading the same rows and columns from Parquet."""
         spark = self.measure(ours.name.replace("events", "parquet"), ours.rows, None, _to_nothing(lambda: same))
         print(f"{ours.name} is {ours.rate / spark.rate:.2f} of Spark's own Parquet scan", file=sys.stderr)
+
+    def hour(self, jobs: int, hours: int) -> None:
+        """Measure a filter on the last hour of a log of many hours, and compare it with reading the whole log."""
+        directory, _ = worked(jobs, BATCH, hours)
+        server = _serve(directory.name)
+        read = self.spark.read.format("penstock_events").options(url=url(server), columns=",".join(_FEW))
+        since = f"time >= timestamp_millis({wall_ms() - 3_600_000})"
+        rows = read.load().where(since).count()
+        whole = self.measure(f"events/{hours} hours", jobs * _ROWS_OF_A_JOB, server, _to_nothing(read.load))
+        last = self.measure("events/the last hour", rows, server, _to_nothing(lambda: read.load().where(since)))
+        nothing = _to_nothing(lambda: read.load().where("time < timestamp_millis(0)"))
+        empty = self.measure("events/none", 1, server, nothing)
+        more = (last.cpu_s - empty.cpu_s) / (whole.cpu_s - empty.cpu_s)
+        print(
+            f"the last hour of {hours} costs {last.cpu_s / whole.cpu_s:.1%} of a full read; "
+            f"without the cost of a query that reads nothing ({empty.cpu_s:.2f} s) {more:.1%}",
+            file=sys.stderr,
+        )
 
     def put(self, jobs: int, goal: float) -> None:
         """Measure writing rows as jobs."""
@@ -163,6 +187,17 @@ def url(server: Server) -> str:
     return f"penstock://{server.host}:{server.port}"
 
 
+def _serve(directory: str) -> Server:
+    """Start a server that keeps the history of a directory. Wait until it has loaded the directory."""
+    server = processes.penstock("--dir", directory, "--history-bytes", "1tb", "--history", "365d")
+    while True:
+        try:
+            connect(url(server)).close()
+            return server
+        except NoServer:
+            time.sleep(0.1)
+
+
 def _to_nothing(made: Callable[[], Any]) -> Callable[[], None]:
     return lambda: made().write.format("noop").mode("overwrite").save()
 
@@ -210,13 +245,15 @@ def main(arguments: list[str]) -> int:
         prog="python -m bench.spark", description="Measure the Spark connector with a running server."
     )
     parser.add_argument("--quick", action="store_true", help="run the short form with a tenth of the rows")
-    parser.add_argument("--only", metavar="NAME", action="append", help="events, events-1, put, stream")
+    parser.add_argument("--only", metavar="NAME", action="append", help="events, events-1, hour, put, stream")
     options = parser.parse_args(arguments)
     size = 1 if options.quick else 10
     bench = Bench(rounds=2 if options.quick else 3)
     parts: dict[str, Callable[[], None]] = {
-        "events": lambda: bench.events(f"{BATCH:,} a frame", 100_000 * size, BATCH, 1_000_000),
+        # A query has a fixed cost of about a second of CPU, so the log is large enough that it matters little.
+        "events": lambda: bench.events(f"{BATCH:,} a frame", 200_000 * size, BATCH, 900_000, 1_800_000),
         "events-1": lambda: bench.events("1 a frame", 100_000 * size // 2, 1, 400_000),
+        "hour": lambda: bench.hour(200_000 * size, 50),
         "put": lambda: bench.put(50_000 * size, 100_000),
         "stream": lambda: bench.stream(30_000 * size, 30_000),
     }

@@ -64,15 +64,20 @@ def filled(jobs: int) -> Directory:
     return directory
 
 
-def worked(jobs: int, rows: int) -> tuple[Directory, list[int]]:
-    """Return a directory with a log of jobs that were put, taken and acked, and the ids of the jobs."""
+def worked(jobs: int, rows: int, hours: int = 0) -> tuple[Directory, list[int]]:
+    """Return a directory with a log of jobs that were put, taken and acked, and the ids of the jobs.
+
+    The events are spread evenly over the last `hours` hours.
+    """
     directory = fresh()
-    opened = open_engine(directory)
-    engine, log, now = opened.engine, opened.log, opened.engine.now
-    tube = engine.create_tube(b"bench", FIFO, now)
+    span_ms = hours * 3_600_000
+    opened = open_log(RealDisk(directory.name), lambda: wall_ms() - span_ms, boot_id(), fsync=NEVER_SYNC)
+    engine, log, first = opened.engine, opened.log, opened.engine.now
+    tube = engine.create_tube(b"bench", FIFO, first)
     session = engine.connect(b"consumer of bench").session
     finished: list[int] = []
-    for _ in range(jobs // rows):
+    for batch in range(jobs // rows):
+        now = first + span_ms * batch * rows // jobs
         finished += [job.id for job in engine.put_many(tube, [Draft(body()) for _ in range(rows)], now)]
         log.commit(now, now)
         taken = engine.take_many(session, [tube], rows, now)
