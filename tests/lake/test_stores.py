@@ -12,7 +12,7 @@ from penstock.lake.tables import COVERAGE, EVENTS, Table
 
 from .faulty_proxy import FaultyStore
 from .stores import S3, SECRET
-from .test_lake import events, puts, run_turn
+from .test_lake import block, events, puts, run_turn
 
 # A failed request is repeated twice, at once.
 FAST = {"max_retries": "2", "backoff_config.init_backoff": "10ms", "backoff_config.max_backoff": "50ms"}
@@ -38,6 +38,36 @@ def test_the_second_of_two_writers_is_refused(s3: S3) -> None:
     with pytest.raises(LakeInUse, match="was changed by another writer"):
         other.commit_events(2, events(other, 2, 10, 20), {"n": 20}, {})
     assert Lake(place, s3.options).rows(EVENTS) == 20
+
+
+def test_a_writer_that_has_not_seen_the_claim_of_another_one_is_refused_before_it_writes(s3: S3) -> None:
+    place = s3.new_lake()
+    run_turn(Lake(place, s3.options), 1, 0, 10)
+    one, other = Lake(place, s3.options), Lake(place, s3.options)
+    assert one.begin_turn() == 2
+    with pytest.raises(LakeInUse, match="was changed by another writer"):
+        other.begin_turn()
+    one.set_facts(COVERAGE, 2, pa.Table.from_pylist([block(2, 10, 20)], COVERAGE.arrow))
+    one.commit_events(2, events(one, 2, 10, 20), {"n": 20}, {})
+    assert (one.turn, Lake(place, s3.options).rows(EVENTS)) == (2, 20)
+
+
+def test_the_last_claim_of_a_turn_counts_and_no_coverage_of_an_earlier_one_stays(s3: S3) -> None:
+    place = s3.new_lake()
+    run_turn(Lake(place, s3.options), 1, 0, 10)
+    early = Lake(place, s3.options)
+    early.begin_turn()
+    early.set_facts(COVERAGE, 2, pa.Table.from_pylist([block(2, 10, 15)], COVERAGE.arrow))
+    late = Lake(place, s3.options)
+    late.begin_turn()
+    with pytest.raises(LakeInUse, match="was changed by another writer"):
+        early.commit_events(2, [], {"n": 15}, {})
+    late.set_facts(COVERAGE, 2, pa.Table.from_pylist([block(2, 10, 20)], COVERAGE.arrow))
+    with pytest.raises(LakeInUse, match="was changed by another writer"):
+        early.set_facts(COVERAGE, 2, pa.Table.from_pylist([block(2, 10, 15)], COVERAGE.arrow))
+    late.commit_events(2, [], {"n": 20}, {})
+    found = Lake(place, s3.options)
+    assert ([(row["start"], row["end"]) for row in found.coverage()], found.position("n")) == ([(0, 10), (10, 20)], 20)
 
 
 def test_a_missing_bucket_is_named(s3: S3) -> None:

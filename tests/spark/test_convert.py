@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tarfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -78,7 +79,11 @@ def test_an_interrupted_conversion_continues_and_keeps_every_event_once(spark: S
         convert(spark, Lake(old, converting=True))
 
 
-def test_events_without_the_newer_columns_get_them(spark: SparkSession, old: Path) -> None:
+def test_a_lake_of_version_2_whose_events_lack_the_newer_columns_is_converted(spark: SparkSession, old: Path) -> None:
+    # Version 2 did not store how far the logs were read.
+    manifest = json.loads((old / "_state" / "manifest.json").read_text())
+    del manifest["read"]
+    (old / "_state" / "manifest.json").write_text(json.dumps({**manifest, "version": 2}))
     newer = ["since", "actor", "tube_number", "headers", "flags", "format"]
     for path in (old / "_state" / "files" / EVENTS.path).glob("*/*.parquet"):
         rows = pq.ParquetFile(path).read().drop_columns(newer)
@@ -87,5 +92,7 @@ def test_events_without_the_newer_columns_get_them(spark: SparkSession, old: Pat
     assert convert(spark, Lake(old, converting=True)) == 33
     lake = Lake(old)
     assert set(lake.read(EVENTS)["flags"].to_pylist()) == {0}
+    assert lake.position(NODE) == manifest["positions"][NODE]
+    assert [file.span.node for file in lake.files(EVENTS) if file.span] == [NODE, NODE]
     assert len(merge_parts(lake.read(JOBS))) == 17
     assert {row["rows_digest"] for row in lake.coverage()} == {None}

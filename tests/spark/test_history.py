@@ -214,7 +214,7 @@ def test_a_refused_row_is_counted_and_the_others_are_replayed(spark: SparkSessio
         ([], 2, "use either a query or --table"),
         (["SELECT 1", "--rate", "nan"], 2, "nan is not a valid number of jobs per second"),
         (["SELECT 1 AS body, 2 AS body", "LAKE", "--tube", "t"], 1, "`body`"),
-        (["SELECT 1"], 2, "name it with --lake DIR"),
+        (["SELECT 1"], 2, "name it with --lake PLACE"),
         (["SELECT nothing FROM jobs", "LAKE"], 1, "`nothing`"),
         (["SELECT 1 AS x, 'a' AS tube", "LAKE"], 1, "the rows need a column body (or value)"),
         (["SELECT 'x' AS body", "LAKE"], 1, "give the tube with --tube"),

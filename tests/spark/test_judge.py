@@ -305,6 +305,9 @@ FORGERIES: dict[str, tuple[str, Callable[[list[Row]], int]]] = {
 
 LIMITED = "a lower key limit"
 
+# A history of which the first events are missing. The first event that is left is forged.
+BESIDE_A_GAP = "beside a gap"
+
 
 @pytest.fixture(scope="module")
 def forged(spark: SparkSession) -> tuple[dict[str, dict[str, list[dict[str, Any]]]], dict[str, Row]]:
@@ -322,9 +325,13 @@ def forged(spark: SparkSession) -> tuple[dict[str, dict[str, list[dict[str, Any]
     limit = next(row[5] for row in LIVES.tubes if row[4] == "changed")
     rows += [{**row, "node": LIMITED} for row in LIVES.events]
     tubes += [(LIMITED, *row[1:5], limit if row[4] == "made" and "utube" in row[5] else row[5]) for row in LIVES.tubes]
+    beside = [{**row, "node": BESIDE_A_GAP} for row in DAY.events]
+    gap_end = lawless(beside)
+    rows += [row for row in beside if row["position"] >= gap_end]
+    tubes += [(BESIDE_A_GAP, *row[1:]) for row in DAY.tubes]
     histories = Histories()
     histories.events, histories.tubes = rows, tubes
-    histories.since = dict.fromkeys([*FORGERIES, LIMITED], 1)
+    histories.since = {**dict.fromkeys([*FORGERIES, LIMITED], 1), BESIDE_A_GAP: gap_end}
     found: dict[str, dict[str, list[dict[str, Any]]]] = {name: {} for name in histories.since}
     for finding in judge(spark, *histories.frames(spark)):
         for example in finding.examples:
@@ -350,6 +357,12 @@ def test_a_tube_is_judged_by_the_policy_of_its_own_life_and_position(forged: Any
     assert {promise: [example["position"] for example in examples] for promise, examples in found[LIMITED].items()} == {
         "keys": [second]
     }
+
+
+def test_the_first_event_after_a_gap_is_judged_and_the_gap_itself_breaks_no_promise(forged: Any) -> None:
+    found, wanted = forged
+    positions = {promise: [each["position"] for each in examples] for promise, examples in found[BESIDE_A_GAP].items()}
+    assert positions == {"lawless": [wanted["an illegal transition"]["position"]]}
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -10,14 +11,22 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from pyarrow import fs
+from typer.testing import CliRunner
 
 import penstock
+from penstock.cli.main import app
 from penstock.lake.errors import BadPlace, LakeInUse, PipelineError
 from penstock.lake.lake import Lake
 from penstock.lake.merging import merge
 from penstock.lake.tables import DERIVED, EVENTS, JOBS, gold_table
+from penstock.lake.vacuum import vacuum
+from penstock.pipeline.audit import audit
 from penstock.pipeline.compact import compact
+from penstock.pipeline.forget import Selection, forget
 from penstock.pipeline.run import Pipeline
 from penstock.pipeline.source import Source
 from tests.lake.faulty_proxy import FaultyStore, faulty_store
@@ -91,6 +100,12 @@ def test_turns_and_compaction_on_s3_and_a_report_without_spark(
     assert (fresh.rows(EVENTS), len(fresh.files(EVENTS)), puts()) == (2 * EVENTS_OF_JOBS, 1, 2 * COUNT)
     assert merge(JOBS, fresh.read(JOBS))["outcome"].to_pylist() == ["acked"] * 2 * COUNT
 
+    storage = [word for each in s3.options.items() for word in ("--storage-option", "=".join(each))]
+    query = ["pipeline", "replay", "SELECT * FROM jobs", "--lake", place, *storage, "--dry-run", "--json"]
+    planned = CliRunner().invoke(app, query)
+    assert planned.exit_code == 0, planned.output
+    assert [json.loads(line)["jobs"] for line in planned.stdout.splitlines()] == [2 * COUNT]
+
     # Credentials come from the environment here, and from options above.
     clean = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
     words = [sys.executable, "-m", "penstock", "pipeline", "report", "--lake", place, "--to", "report.html"]
@@ -102,6 +117,38 @@ def test_turns_and_compaction_on_s3_and_a_report_without_spark(
     assert done.returncode == 0, done.stderr
     assert "mail" in done.stdout and SECRET not in done.stdout
     assert SECRET not in (tmp_path / "report.html").read_text()
+
+
+def test_erased_jobs_leave_no_byte_in_a_store(spark: SparkSession, s3: S3, start: Callable[..., Server]) -> None:
+    place, server = s3.new_lake(), start()
+    with penstock.connect(url_of(server)) as queue:
+        tube = queue.tube("mail", "utube")
+        for key in ("secret-quokka", "public"):
+            tube.put(f"letter to {key}", key=key)
+    load(spark, Lake(place, s3.options), server)
+    lake = Lake(place, s3.options)
+    assert stored_with(lake, "secret-quokka") and stored_with(lake, "public")
+    assert forget(spark, lake, Selection(tube="mail", keys=(b"secret-quokka",))).events == 1
+    with lake.writing():
+        assert vacuum(lake, 0)
+    assert not stored_with(lake, "secret-quokka") and stored_with(lake, "public")
+    assert [row["body"] for row in Lake(place, s3.options).pin().read(EVENTS).to_pylist()] == [b"letter to public"]
+    assert load(spark, Lake(place, s3.options), server) == 0
+    assert not audit(spark, Lake(place, s3.options), Source((url_of(server),))).broken
+
+
+def stored_with(lake: Lake, text: str) -> list[str]:
+    """Return the objects of a lake that contain a text, compressed or not."""
+    files, found = lake.place.files(), []
+    for each in files.get_file_info(fs.FileSelector("", recursive=True)):
+        if each.type == fs.FileType.File:
+            with files.open_input_file(each.path) as stored:
+                data = stored.read()
+            if each.path.endswith(".parquet"):
+                data += repr(pq.read_table(pa.BufferReader(data)).to_pylist()).encode()
+            if text.encode() in data:
+                found.append(each.path)
+    return found
 
 
 def test_a_store_that_fails_during_a_turn_ends_it_with_one_sentence_and_leaves_nothing_readable(

@@ -365,3 +365,9 @@ def test_history_has_a_gap_only_if_it_was_trimmed_before_it_was_read(
     # Events before the gap are not judged, so that nothing else is broken.
     assert [name for name, finding in found.items() if finding.broken] == ["coverage"]
     assert len(jobs(lake)) == 8
+    # All jobs have ended, also those that were put before the gap.
+    assert levels(lake) == {"trimmed": {"ready_peak": 5, "taken_peak": 1}}
+    before = contents(lake)
+    backfill(spark, lake, None)
+    lake.reload()
+    assert contents(lake) == before

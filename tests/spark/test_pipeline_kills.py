@@ -8,6 +8,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,20 +21,23 @@ import pytest
 from deltalake import DeltaTable
 
 import penstock
-from penstock.lake.lake import Lake
-from penstock.lake.tables import EVENTS
+from penstock.lake.lake import TURN, Lake
+from penstock.lake.tables import EVENTS, TURNS
 from penstock.pipeline.audit import audit
 from penstock.pipeline.compact import compact
 from penstock.pipeline.run import Pipeline
-from penstock.pipeline.source import Source
+from penstock.pipeline.source import Source, unread
 from penstock.pipeline.tasks import read_files
 from tests.lake.stores import s3_server
 from tests.server.serving import Server
+from tests.short_spark import short_spark
 
 from .conftest import url_of
 from .history_model import events_of
 from .killed_pipeline import COMPACTION_STEPS, STEPS, kill_at
-from .lake_work import contents, positions, work
+from .lake_work import PUTS, contents, positions, sums, work
+from .test_kills import patiently
+from .test_kills import program as program
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,10 +48,11 @@ IS_LONG = bool(os.environ.get("PENSTOCK_KILLS"))
 FEW = ("before bronze/events", "after bronze/events", "after gold/fairness", "before _turns")
 
 
-def work_and_leave(url: str) -> None:
-    """Produce events for all tables, in a session of its own."""
-    with penstock.connect(url) as queue:
+def work_and_leave(url: str, tube: str) -> None:
+    """Produce rows for all tables: events, a session and a tube of its own."""
+    with penstock.connect(url, name="worker") as queue:
         work(queue).ack()
+        queue.tube(tube, "fifo").put("new")
 
 
 def check(spark: SparkSession, lake: Lake, url: str, peaceful: Lake, copy: Path) -> None:
@@ -66,7 +74,7 @@ def check(spark: SparkSession, lake: Lake, url: str, peaceful: Lake, copy: Path)
 def kill_and_check(spark: SparkSession, place: str, url: str, folder: Path, local_copy: Callable[[], Path]) -> None:
     """Kill a pipeline at each step of a turn, and in the long test of a compaction. Check the lake afterwards."""
     for step in STEPS if IS_LONG else FEW:
-        work_and_leave(url)
+        work_and_leave(url, step)
         kill_at(spark, step, place, url)
     lake = Lake(place)
     Pipeline(spark, lake, Source((url,))).once()
@@ -136,3 +144,44 @@ def test_a_killed_pipeline_on_s3_loses_and_repeats_nothing(
 ) -> None:
     url = url_of(start())
     kill_and_check(spark, bucket, url, tmp_path, lambda: downloaded(bucket, tmp_path / "copy"))
+
+
+@pytest.mark.skipif(not IS_LONG, reason="starts Spark three times; run `make test-kills`")
+def test_a_killed_command_is_started_again_and_loses_and_repeats_nothing(
+    start: Callable[..., Server],
+    program: Callable[..., subprocess.Popen[bytes]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in short_spark(tmp_path / "conf").items():
+        monkeypatch.setenv(name, value)
+    url, root = url_of(start()), tmp_path / "lake"
+    words = [sys.executable, "-m", "penstock", "pipeline", "run", "--lake", str(root), "--from", url]
+    words += ["--every", "100ms", "--master", "local[1]"]
+    for number in (1, 2):
+        work_and_leave(url, f"tube {number}")
+        killed = program(*words)
+
+        # Bronze has the turn, and the derived tables probably lack it.
+        def has_turn(turn: int = number) -> bool:
+            time.sleep(0.05)
+            return Lake(root).turn >= turn
+
+        patiently(has_turn, killed, tmp_path, times=30)
+        killed.kill()  # The lock of the lake ends with the process. Java ends a little later.
+        killed.wait(30)
+    last = program(*words)
+
+    def is_complete() -> bool:
+        time.sleep(0.2)
+        now = Lake(root)
+        return now.log(TURNS).counter(TURN) == now.turn and not any(unread(now, Source((url,))).values())
+
+    patiently(is_complete, last, tmp_path, times=30)
+    last.send_signal(signal.SIGTERM)
+    assert last.wait(300) == 0, (tmp_path / "said").read_text()
+    assert positions(Lake(root)) == sorted((row["node"], row["position"]) for row in events_of(url))
+    puts = sums(Lake(root).pin(), "rates", "tube")
+    assert {tube: counts["puts"] for (tube,), counts in puts.items() if tube in PUTS} == {
+        tube: 2 * count for tube, count in PUTS.items()
+    }

@@ -15,6 +15,17 @@ if TYPE_CHECKING:
     from penstock.lake.lake import Lake
 
 
+StorageOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--storage-option",
+        metavar="NAME=VALUE",
+        help="Setting of the object store, for example AWS_REGION=eu-west-1. Repeatable. Environment variables "
+        "such as AWS_ACCESS_KEY_ID are used, too.",
+    ),
+]
+
+
 @dataclass(frozen=True)
 class LakeOptions:
     """The options that name a lake."""
@@ -25,15 +36,7 @@ class LakeOptions:
             "--lake", metavar="PLACE", help="Place of the lake: a directory, or a folder like s3://bucket/lake."
         ),
     ]
-    storage: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--storage-option",
-            metavar="NAME=VALUE",
-            help="Setting of the object store, for example AWS_REGION=eu-west-1. Repeatable. Environment variables "
-            "such as AWS_ACCESS_KEY_ID are used, too.",
-        ),
-    ] = None
+    storage: StorageOptions = None
 
     def open(self, converting: bool = False) -> Lake:
         """Open the lake. Nothing is created. With `converting`, it may be a lake of an older version."""

@@ -26,7 +26,7 @@ from penstock.lake.delta import DataFile, TableLog
 from penstock.lake.errors import BadLake, LakeInUse, NoLake
 from penstock.lake.files import read_table, write_table
 from penstock.lake.place import Place, parse_place, store_errors
-from penstock.lake.tables import ALL, COVERAGE, EVENTS, TURNS, USER, USER_KEYS, USER_MEASURES, Table, tally
+from penstock.lake.tables import ALL, BRONZE, COVERAGE, EVENTS, TURNS, USER, USER_KEYS, USER_MEASURES, Table, tally
 
 # Version of the tables and their columns. Versions 2 and 3 were Parquet files with a manifest.
 VERSION: Final = 4
@@ -208,6 +208,19 @@ class Lake:
             yield self
         finally:
             os.close(lock)
+
+    def begin_turn(self) -> int:
+        """Claim the next turn in an object store, which has no lock. Return the number of the turn.
+
+        The claim is a commit of `bronze/events`, so the events of a writer that claimed earlier are refused. The logs
+        of the other bronze tables are read before the claim, so that a writer without the claim cannot replace the
+        rows of the writer that has it.
+        """
+        for table in BRONZE:
+            self.log(table)
+        if not self.place.is_local:
+            self.log(EVENTS).commit(counters={TURN: self.turn})
+        return self.turn + 1
 
     def set_facts(self, table: Table, turn: int, rows: pa.Table) -> None:
         """Add rows of a turn to a small table. Rows that an interrupted attempt at this turn added are replaced."""

@@ -65,7 +65,7 @@ def add_turn(
     `ends` and `begins` are the new ends and beginnings of the nodes' histories. `policies` are the present policies of
     tubes, by node and name. They are used for tubes that were made before the first position of the lake.
     """
-    turn, place = lake.turn + 1, lake.place
+    turn, place = lake.begin_turn(), lake.place
     facts = run_tasks(spark, lambda each: copy_range(place, each, bodies, turn), list(ranges))
     for node, by_name in policies.items():
         facts.append(TaskFacts(node, tubes=_seen_tubes(node, ends[node], by_name, facts)))

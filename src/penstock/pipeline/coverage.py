@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import Any
 
+from penstock.core.limits import NEVER
 from penstock.lake.delta import DataFile
 from penstock.lake.forgotten import kept_positions
 from penstock.lake.lake import Lake
@@ -25,21 +26,34 @@ def spans(rows: Iterable[dict[str, Any]]) -> list[Span]:
     return found
 
 
-def begins(lake: Lake, files: Iterable[DataFile] | None = None) -> list[tuple[str, int]]:
-    """Return for each node, or each node of `files`, the position from which on the lake has all of its events."""
-    known = None if files is None else [file.span for file in files]
-    if known is None or None in known:
-        # A file of an older version can have events of several nodes.
-        nodes = {row["node"] for row in lake.coverage()}
-    else:
-        nodes = {span.node for span in known if span is not None}
-    return sorted((node, lake.begin(node)) for node in nodes)
+def parts_without_gaps(lake: Lake, files: Iterable[DataFile]) -> list[tuple[str, int, int, int]]:
+    """Return for each node of `files` the parts of its history that have no gaps.
+
+    A part is the node, the range of positions that belong to the part (from, up to), and the first position that was
+    read. Ranges have no holes, so that every event belongs to a part.
+    """
+    last = {}
+    for file in files:
+        if file.span is None or file.span.start < lake.begin(file.span.node):
+            # The file may have events before the last gap, or of several nodes.
+            return _all_parts(lake)
+        last[file.span.node] = lake.begin(file.span.node)
+    return [(node, 0, NEVER, begin) for node, begin in sorted(last.items())]
+
+
+def _all_parts(lake: Lake) -> list[tuple[str, int, int, int]]:
+    found = []
+    for node, known in groupby(spans(lake.coverage()), key=lambda span: span.node):
+        starts = [span.start for span in known]
+        found += [(node, *part) for part in zip([0, *starts[1:]], [*starts[1:], NEVER], starts)]
+    return found
 
 
 def judged_since(lake: Lake) -> dict[str, int]:
     """Return for each node the position from which on the lake has everything, except for jobs that were erased."""
     kept = kept_positions(lake)
-    return {node: max(position, kept.get(node, 0)) for node, position in begins(lake)}
+    nodes = sorted({row["node"] for row in lake.coverage()})
+    return {node: max(lake.begin(node), kept.get(node, 0)) for node in nodes}
 
 
 def without_erased(rows: Iterable[dict[str, Any]], span: Span) -> list[Span]:

@@ -13,7 +13,7 @@ of an erasure is described in lake/forgotten.py. The old files exist until `vacu
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 from penstock.lake.delta import DataFile, TableLog
 from penstock.lake.errors import PipelineError
 from penstock.lake.files import FileWriter, read_file, write_table
-from penstock.lake.forgotten import begin_erasure, end_erasure, first_kept_day, interrupted_days
+from penstock.lake.forgotten import begin_erasure, end_erasure, interrupted_days
 from penstock.lake.lake import Lake
 from penstock.lake.place import Place
 from penstock.lake.span import Span
@@ -117,7 +117,7 @@ def forget(
         if found.files:
             lake.log(EVENTS).commit(written, found.files)
         after_step("after bronze/events")
-        _erase_facts(lake, selection)
+        _erase_facts(lake, selection, days)
         on_progress("erasing events", found.events, found.events)
         if selection.before:
             _drop_days(lake, selection.before)
@@ -384,12 +384,12 @@ def _replace_rows(lake: Lake, table: Table, rows: list[dict[str, Any]]) -> None:
     log.commit(write_table(lake.place, table, pa.Table.from_pylist(rows, table.arrow), 0), log.files)
 
 
-def _erase_facts(lake: Lake, selection: Selection) -> None:
+def _erase_facts(lake: Lake, selection: Selection, days: Collection[str]) -> None:
     """Erase names of tubes and sessions, the result of the last audit, and the report, which quote events."""
     if selection.kind == "tube":
         rows = [row for row in lake.read(TUBES).to_pylist() if row["tube"] != selection.tube]
         _replace_rows(lake, TUBES, [{**row, "policy": _without_name(row["policy"], selection.tube)} for row in rows])
-        _drop_opening(lake, selection.tube)
+        _drop_levels(lake, selection.tube, days)
     if selection.before:
         _erase_sessions(lake, str(selection.before))
     verdicts = TableLog(lake.place, VERDICTS)
@@ -417,13 +417,16 @@ def _erase_sessions(lake: Lake, day: str) -> None:
     _replace_rows(lake, SESSIONS, [row for row in rows if (row["node"], row["session"]) in known])
 
 
-def _drop_opening(lake: Lake, tube: str | None) -> None:
-    """Erase a tube from the levels that remained when the oldest days were erased."""
-    days = [day for day in lake.days(FLOWS) if day < first_kept_day(lake)]
-    rows = lake.read(FLOWS, days)
-    if len(rows):
-        kept = rows.filter(pc.not_equal(rows["tube"], tube))
-        lake.log(FLOWS).commit(write_table(lake.place, FLOWS, kept, 0), lake.files(FLOWS, days))
+def _drop_levels(lake: Lake, tube: str | None, days: Collection[str]) -> None:
+    """Erase a tube from levels of days without its events: at the beginning of the lake, or at the end of a gap.
+
+    `days` are the days that are computed again.
+    """
+    others = [day for day in lake.days(FLOWS) if day not in days]
+    rows = lake.read(FLOWS, others)
+    kept = rows.filter(pc.not_equal(rows["tube"], tube))
+    if len(kept) < len(rows):
+        lake.log(FLOWS).commit(write_table(lake.place, FLOWS, kept, 0), lake.files(FLOWS, others))
 
 
 def _drop_days(lake: Lake, before: date) -> None:

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 from penstock.lake.delta import DataFile
 from penstock.lake.forgotten import first_kept_day
 from penstock.lake.lake import DIGEST, TURN, Lake
-from penstock.lake.tables import DERIVED, EVENTS, GOLD, JOBS, TURNS, Table
-from penstock.pipeline.coverage import begins
+from penstock.lake.tables import DERIVED, EVENTS, FLOWS, GOLD, JOBS, TURNS, Table
+from penstock.pipeline.coverage import parts_without_gaps
+from penstock.pipeline.gaps import closing_rows, follows_a_gap
 from penstock.pipeline.queries import sql
 from penstock.pipeline.sizing import configure, sized_for
 from penstock.pipeline.steps import after_step
@@ -33,6 +34,9 @@ EVENTS_TOGETHER: Final = 20_000_000
 
 # Fewer events are processed by a single Spark task.
 EVENTS_A_TASK: Final = 100_000
+
+# Parts of the nodes' histories without gaps: positions from `low` up to `high`, of which `begin` is the first one read.
+_PARTS: Final = "node string, low bigint, high bigint, begin bigint"
 
 RowsProgress = Callable[[int, int], None]
 
@@ -124,6 +128,10 @@ def rebuild(
         _add(spark, lake, some, lake.turn, users, {file.day for file in some})
         done += sum(file.rows for file in some)
         files = [file for file in files if file not in some]
+    # The levels before a gap may have changed, also if the rows after it are not computed again.
+    closing = closing_rows(lake, [], lake.turn)
+    if closing:
+        lake.log(FLOWS).commit(closing, (), {DIGEST: lake.digested(FLOWS)})
     lake.close_turn()
     on_progress(done, total)
 
@@ -155,14 +163,18 @@ def _add(
         # Each Spark job costs about a second, so a small turn computes all tables in one.
         for group in [(*own, *DERIVED)] if rows < EVENTS_A_TASK else [(*own, *GOLD), (JOBS,)]:
             tables = [each for each in group if replaced or lake.digested(each) < turn]
-            _commit(lake, turn, _results(spark, lake, tables, turn, users), replaced, users)
+            results = _results(spark, lake, tables, turn, users)
+            if FLOWS in results and not replaced and follows_a_gap(lake, files):
+                results[FLOWS] += closing_rows(lake, results[FLOWS], turn)
+            _commit(lake, turn, results, replaced, users)
 
 
 def _show(spark: SparkSession, lake: Lake, files: list[DataFile], in_one_task: bool) -> None:
     """Create the views that the queries read. In one task, no query needs a shuffle."""
     fresh = read_files(spark, lake.place, EVENTS, files)
     (fresh.coalesce(1) if in_one_task else fresh).createOrReplaceTempView("fresh")
-    spark.createDataFrame(begins(lake, files), "node string, begin bigint").createOrReplaceTempView("begins")
+    parts = spark.createDataFrame(parts_without_gaps(lake, files), _PARTS)
+    parts.createOrReplaceTempView("parts_without_gaps")
     spark.sql(sql("silver/steps"), {"grain": lake.grain}).createOrReplaceTempView("steps")
 
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("penstock.pipeline")
 
 # Names of views that the queries of a turn use.
-_VIEWS: Final = ("fresh", "begins", "steps", "summary", "verdicts")
+_VIEWS: Final = ("fresh", "parts_without_gaps", "steps", "summary", "verdicts")
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _WHOLE: Final = ("tinyint", "smallint", "int", "bigint")
 

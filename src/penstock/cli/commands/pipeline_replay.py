@@ -10,7 +10,7 @@ import typer
 import penstock
 from penstock.cli.commands.pipeline_run import Master
 from penstock.cli.errors import REFUSED, USAGE, fail, print_error
-from penstock.cli.lake_options import require_spark
+from penstock.cli.lake_options import LakeOptions, StorageOptions, require_spark
 from penstock.cli.option_values import rate_option
 from penstock.cli.output import Column, Output, column, jobs_text
 from penstock.cli.progress import count_bar
@@ -31,7 +31,13 @@ def replay(
         str | None,
         typer.Option("--table", metavar="TABLE", help="Use a saved table instead of a query: its name or path."),
     ] = None,
-    lake: Annotated[str | None, typer.Option("--lake", metavar="DIR", help="Directory of the lake.")] = None,
+    lake: Annotated[
+        str | None,
+        typer.Option(
+            "--lake", metavar="PLACE", help="Place of the lake: a directory, or a folder like s3://bucket/lake."
+        ),
+    ] = None,
+    storage: StorageOptions = None,
     tube: Annotated[
         str | None, typer.Option("--tube", help="Tube for the new jobs. [default: the original tube]")
     ] = None,
@@ -58,14 +64,13 @@ def replay(
     if (query is None) == (table is None):
         fail("use either a query or --table", USAGE)
     if query is not None and lake is None:
-        fail("a query needs a lake; name it with --lake DIR", USAGE)
+        fail("a query needs a lake; name it with --lake PLACE", USAGE)
     require_spark()
-    from penstock.lake.lake import Lake
     from penstock.pipeline import replay as work
     from penstock.spark import session
 
     spark = session(master, quiet=True)
-    rows = work.rows_of(spark, Lake(lake) if lake else None, query, table)
+    rows = work.rows_of(spark, LakeOptions(lake, storage).open() if lake else None, query, table)
     jobs = work.as_jobs(rows, tube, lake is not None)
     if dry_run:
         planned = work.plan(jobs)

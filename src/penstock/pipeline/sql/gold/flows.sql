@@ -1,7 +1,8 @@
 -- By how much did the number of jobs in each state change, in each tube and minute, and how far did it rise in between?
 --
 -- If the put of a job is not in the lake, its first event adds the job to its new state and does not subtract it from the
--- earlier one. If several nodes have a job, only the node that delivers it counts.
+-- earlier one. The same holds for its first event after a gap (see gaps.py). If several nodes have a job, only the node
+-- that delivers it counts.
 SELECT
   date, tube, minute, node,
   min(position) AS position,
