@@ -182,8 +182,9 @@ def test_a_local_session_has_the_fastest_collector_unless_the_user_chooses_one(m
     assert fastest in launch._java("local[2]", {})[driver]
     assert fastest not in launch._java("spark://host:7077", {})[driver]
     assert launch._java("local", {driver: "-XX:+UseZGC"})[driver].endswith("=false -XX:+UseZGC")
+    assert launch._java("local", {}, brief=True)[driver].endswith("-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     monkeypatch.setenv("JDK_JAVA_OPTIONS", "-Xmx1g -XX:+UseSerialGC")
-    assert fastest not in launch._java("local", {})[driver]
+    assert "GC" not in launch._java("local", {})[driver] + launch._java("local", {}, brief=True)[driver]
 
 
 def test_errors_that_are_raised_are_not_also_logged_with_a_java_stack_trace(spark: SparkSession) -> None:

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.commands.pipeline_run import Master, SourceOptions, open_lake
+from penstock.cli.commands.pipeline_run import Master, SourceOptions, all_events, new_events, open_lake
 from penstock.cli.errors import ERROR, NOTHING
 from penstock.cli.lake_options import LakeOptions, require_spark
 from penstock.cli.output import Column, Output
 from penstock.cli.progress import stages_bar
 
 if TYPE_CHECKING:
+    from penstock.lake.lake import Lake
     from penstock.pipeline.audit import Verdict
 
 
@@ -45,7 +46,11 @@ def audit(
     from penstock.pipeline.audit import audit as work
 
     source = nodes.source() if live or nodes.urls else None
-    with open_lake(lake, master, makes=source is not None) as (spark, found), stages_bar() as on_progress:
+
+    def events(lake: Lake) -> int:
+        return all_events(lake) + (new_events(source)(lake) if source else 0)
+
+    with open_lake(lake, master, None, events, makes=source is not None) as (spark, found), stages_bar() as on_progress:
         verdict = work(spark, found, source, on_progress)
     show(verdict, out)
     if verdict.broken:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -96,7 +96,7 @@ def once(
 
     users = user_tables(tables)
     source = nodes.source()
-    with open_lake(lake, master, by) as (spark, found), stages_bar() as on_progress:
+    with open_lake(lake, master, by, new_events(source)) as (spark, found), stages_bar() as on_progress:
         began = time.monotonic()
         pipeline = Pipeline(spark, found, source, on_progress, users=users)
         with stopping_on_signals(pipeline.stopping.set):
@@ -169,7 +169,7 @@ def compact(master: Master = "local[*]", *, lake: LakeOptions, out: Output) -> N
     require_spark()
     from penstock.pipeline.compact import compact as work
 
-    with open_lake(lake, master, makes=False) as (spark, found), found.writing():
+    with open_lake(lake, master, events=all_events, makes=False) as (spark, found), found.writing():
         before, after = work(spark, found)
     out.report_done(f"{before:,} files became {after:,}", before=before, after=after)
 
@@ -225,11 +225,36 @@ def stopping_on_signals(stop: Callable[[], None]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
+# With fewer events, a session is started as a brief one.
+_EVENTS_BRIEF: Final = 500_000
+
+
+def new_events(source: Source) -> Callable[[Lake], int]:
+    """Return a function that counts the rows of the logs that a lake has not read yet."""
+    from penstock.pipeline.source import unread
+
+    return lambda lake: sum(count or 0 for count in unread(lake, source).values())
+
+
+def all_events(lake: Lake) -> int:
+    from penstock.lake.tables import EVENTS
+
+    return lake.rows(EVENTS)
+
+
 @contextmanager
 def open_lake(
-    options: LakeOptions, master: str, by: Grain | None = None, makes: bool = True, converting: bool = False
+    options: LakeOptions,
+    master: str,
+    by: Grain | None = None,
+    events: Callable[[Lake], int] | None = None,
+    makes: bool = True,
+    converting: bool = False,
 ) -> Iterator[tuple[SparkSession, Lake]]:
-    """Start Spark and open a lake. Refuse a place without a lake, unless `makes` is set."""
+    """Start Spark and open a lake. Refuse a place without a lake, unless `makes` is set.
+
+    `events` counts the events that the command will process. None: they are unknown or many.
+    """
     from penstock.spark import session
 
     lake = options.open(converting)
@@ -238,7 +263,7 @@ def open_lake(
     if by is not None:
         with lake.writing():
             lake.create(by.value)
-    spark = session(master, quiet=True)
+    spark = session(master, quiet=True, brief=events is not None and events(lake) < _EVENTS_BRIEF)
     try:
         with translated_errors():
             yield spark, lake
@@ -247,9 +272,7 @@ def open_lake(
 
 
 def _print_summary(lake: Lake, count: int, seconds: float, out: Output) -> None:
-    from penstock.lake.tables import EVENTS
-
-    events = lake.rows(EVENTS)
+    events = all_events(lake)
     out.report_done(
         f"{count:,} new events in {seconds:.1f} s; the lake has {events:,} events",
         new=count,

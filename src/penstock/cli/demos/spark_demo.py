@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
@@ -32,9 +32,6 @@ if TYPE_CHECKING:
     from penstock.pipeline.audit import Verdict
     from penstock.report.section import Section
 
-# The demo is too short for the optimizing compiler to pay off.
-_SHORT: Final = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-
 
 class SparkUnavailable(Exception):
     """Spark is not available. The message gives the reason."""
@@ -44,7 +41,7 @@ def start_spark() -> SparkSession:
     from penstock.spark import SourceError, session
 
     try:
-        return session("local[2]", quiet=True, **_SHORT)
+        return session("local[2]", quiet=True, brief=True)
     except SourceError as error:
         raise SparkUnavailable(str(error)) from None
     except Exception as error:
