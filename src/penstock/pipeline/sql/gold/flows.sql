@@ -1,8 +1,8 @@
 -- By how much did the number of jobs in each state change, in each tube and minute, and how far did it rise in between?
 --
 -- If the put of a job is not in the lake, its first event adds the job to its new state and does not subtract it from the
--- earlier one. The same holds for its first event after a gap (see gaps.py). If several nodes have a job, only the node
--- that delivers it counts.
+-- earlier one. The same holds for its first event after a gap (see gaps.py), so a group has no events on both sides of a
+-- gap. If several nodes have a job, only the node that delivers it counts.
 SELECT
   date, tube, minute, node,
   min(position) AS position,
@@ -13,7 +13,7 @@ FROM (
   SELECT *, sum(ready) OVER past AS ready_level, sum(taken) OVER past AS taken_level
   FROM (
     SELECT
-      date, tube, minute, node, position,
+      date, tube, minute, node, part, position,
       CAST(after = 'ready' AS INT) - CAST(before = 'ready' AND NOT first AS INT) AS ready,
       CAST(after = 'taken' AS INT) - CAST(before = 'taken' AND NOT first AS INT) AS taken,
       CAST(after = 'delayed' AND NOT aside AS INT) - CAST(before = 'delayed' AND NOT first AND NOT was_aside AS INT)
@@ -23,6 +23,6 @@ FROM (
     FROM steps
     WHERE before <> after OR first OR aside <> was_aside
   )
-  WINDOW past AS (PARTITION BY node, tube, minute ORDER BY position ROWS UNBOUNDED PRECEDING)
+  WINDOW past AS (PARTITION BY node, tube, minute, part ORDER BY position ROWS UNBOUNDED PRECEDING)
 )
-GROUP BY date, tube, minute, node
+GROUP BY date, tube, minute, node, part

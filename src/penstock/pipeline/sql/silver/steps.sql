@@ -14,6 +14,7 @@ SELECT /*+ BROADCAST(parts) */
   flags & 16 <> 0 AS was_aside,
   -- The put of the job is not in the lake, or there is a gap after it.
   before <> 'gone' AND before_position < begin AS first,
+  begin AS part,
   CASE
     WHEN event IN ('put', 'put delayed', 'put urgent', 'published', 'published delayed') THEN 'put'
     WHEN event IN ('taken', 'claimed') THEN 'take'
