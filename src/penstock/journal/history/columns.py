@@ -138,7 +138,11 @@ def _timestamps(values: Any, never: int | None) -> pa.Array:
 
 
 def _tube_names(numbers: Any, names: dict[int, bytes]) -> pa.Array:
-    distinct, index = np.unique(numbers, return_inverse=True)
+    if len(numbers) and (numbers == numbers[0]).all():
+        # All rows are of one tube, so the numbers need not be sorted.
+        distinct, index = numbers[:1], np.zeros(len(numbers), np.int32)
+    else:
+        distinct, index = np.unique(numbers, return_inverse=True)
     texts = [tube_text(names.get(int(n), b"tube %d" % n)) for n in distinct]
     return pa.DictionaryArray.from_arrays(pa.array(index.astype(np.int32)), pa.array(texts, type=pa.string()))
 
