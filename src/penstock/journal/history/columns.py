@@ -138,6 +138,7 @@ def _timestamps(values: Any, never: int | None) -> pa.Array:
 
 
 def _tube_names(numbers: Any, names: dict[int, bytes]) -> pa.Array:
+    index: Any
     if len(numbers) and (numbers == numbers[0]).all():
         # All rows are of one tube, so the numbers need not be sorted.
         distinct, index = numbers[:1], np.zeros(len(numbers), np.int32)
