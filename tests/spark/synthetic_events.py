@@ -58,14 +58,17 @@ class History:
         self.rows.append(row)
 
 
-def take_in(lake: Lake, rows: list[dict[str, Any]]) -> None:
-    """Add events to the bronze of a lake. The next turn adds them to silver and gold."""
+def take_in(lake: Lake, rows: list[dict[str, Any]], after_gap: int = 0) -> None:
+    """Add events to the bronze of a lake. The next turn adds them to silver and gold.
+
+    `after_gap` is the first position that was read, if there is a gap before it.
+    """
     ends = {node: max(row["position"] for row in rows if row["node"] == node) + 1 for node in {r["node"] for r in rows}}
     with lake.writing():
         lake.create()
         turn = lake.turn + 1
         covered = [
-            {"turn": turn, "node": node, "start": lake.position(node) or 1, "end": end, "events": end - 1}
+            {"turn": turn, "node": node, "start": after_gap or lake.position(node) or 1, "end": end, "events": end - 1}
             for node, end in ends.items()
         ]
         lake.set_facts(COVERAGE, turn, pa.Table.from_pylist(covered, COVERAGE.arrow))
@@ -73,7 +76,7 @@ def take_in(lake: Lake, rows: list[dict[str, Any]]) -> None:
         for node in ends:
             dated = [{**row, "date": row["time"].date()} for row in rows if row["node"] == node]
             files += write_table(lake.place, EVENTS, pa.Table.from_pylist(dated, EVENTS.arrow), turn)
-        lake.commit_events(turn, files, ends, dict.fromkeys(ends, 1))
+        lake.commit_events(turn, files, ends, dict.fromkeys(ends, after_gap or 1))
 
 
 def first_turn(history: History) -> None:

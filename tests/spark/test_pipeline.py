@@ -326,6 +326,23 @@ def test_a_job_is_given_up_for_the_reason_of_its_last_failure(synthetic: Lake) -
 # ---- Gaps ------------------------------------------------------------------------------------------------------------
 
 
+def test_levels_are_right_if_a_gap_is_within_a_minute(spark: SparkSession, tmp_path: Path) -> None:
+    lake, history = Lake(tmp_path), History()
+    for job in (1, 2):
+        history.tell(job, "put", "ready", job, tube="gapped")
+    take_in(lake, history.rows)
+    history.tell(1, "acked", "gone", 3, position=10, before_position=8, before="taken")
+    history.tell(3, "put", "ready", 4, tube="gapped")
+    take_in(lake, history.rows[2:], after_gap=10)
+    with lake.writing():
+        update_derived(spark, lake)
+    # What happened to the second job in the gap is not known.
+    assert levels(lake) == {"gapped": {"ready": 1, "ready_peak": 2}}
+    backfill(spark, lake, None)
+    lake.reload()
+    assert levels(lake) == {"gapped": {"ready": 1, "ready_peak": 2}}
+
+
 def test_history_has_a_gap_only_if_it_was_trimmed_before_it_was_read(
     spark: SparkSession, start: Callable[..., Server], tmp_path: Path
 ) -> None:
