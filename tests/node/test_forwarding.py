@@ -11,6 +11,7 @@ from penstock.cluster.messages import Credentials, TunnelMessage
 from penstock.core import policy
 from penstock.core import states as s
 from penstock.node.tunnels import WINDOW_BYTES
+from penstock.testing.invariants import check
 from penstock.wire.iproto import IprotoReply
 
 from .fake_node import FakeClient, resp
@@ -711,6 +712,23 @@ def test_a_question_is_answered_although_the_client_sends_no_more(nodes: LinkedN
     nodes[0].turn.end_input(client)
     nodes.settle()
     assert client.replies() == [1] and client.is_shut
+
+
+def test_a_client_that_leaves_when_its_question_is_answered_leaves_nothing_behind(nodes: LinkedNodes) -> None:
+    assert ask(nodes, nodes[1].main, "stage", "s", "t", "JOB", "a") == 1
+    client = nodes[0].connect()
+    client.feed("publish", "s")
+    nodes[0].settle()
+    nodes.deliver()
+    nodes[1].settle()
+    # The answer and the end of the connection arrive in the same turn.
+    nodes.deliver()
+    client.leave()
+    nodes[0].settle()
+    assert not client.connection.waits
+    check(nodes[0].engine)
+    nodes.settle()
+    assert nodes[0].forwarding.counts()["cluster_tunnels_out"] == len(nodes[1].guests) == 0
 
 
 def test_the_answer_to_a_question_is_not_used_for_a_later_command(nodes: LinkedNodes) -> None:

@@ -377,6 +377,15 @@ FOUND_WITH_TUBES_AND_OPTIONS: dict[str, tuple[int, str]] = {
         "faults_every_ms=1000 tubes=2,6 grace_ms=500 iproto_grace_ms=500 iproto_share=0.0 hold_share=0.0 "
         "cut_share=0.2 features=stages,users,few_guests,once",
     ),
+    "a client left when its question was answered, and its command asked another one": (
+        11_272,
+        "nodes=5 node_timeout_ms=3000 journal=always sync_us=8000 turn_us=1000 drift_ppm=1000 delay_us=200 "
+        "loss=0.001 duplication=0.0 encoded=0 producers=2 consumers=2 queues=1 jobs=60 replicate=3 retry_s=1 "
+        "ttl_s=86400 delay_s=0 body_bytes=1,100 async_share=0.0 nack_share=0.3 drop_share=0.0 elsewhere_share=0.0 "
+        "fast_share=0.0 working_share=0.0 chaos_ms=9082 nemeses=pause faults_every_ms=300 tubes=0,2,3,5 "
+        "grace_ms=500 iproto_grace_ms=0 iproto_share=0.5 hold_share=0.0 cut_share=0.05 "
+        "features=stages,crowded,pipelines,half_close,few_guests",
+    ),
 }
 
 

@@ -349,6 +349,11 @@ class Turn:
         self.begin()
         if client.has_arrived:
             self.run(client)
+        self._drop_work(client)
+        self.engine.disconnect(client.connection, self.now)
+
+    def _drop_work(self, client: Client) -> None:
+        """Cancel the waits of a disconnected client, its long command and its commands on other nodes."""
         # Cancel its waits first, so that jobs it gives back go to others.
         for wait in list(client.connection.waits.values()):
             self.engine.cancel(wait)
@@ -359,7 +364,6 @@ class Turn:
             parked.cancel()
         self.remote.leaves(client)
         client.wait = None
-        self.engine.disconnect(client.connection, self.now)
 
     def _take_back(self, client: Client) -> None:
         """Undo the deliveries to a disconnected client whose replies were not sent."""
@@ -461,7 +465,8 @@ class Turn:
                 client.end_wait(wait, self.now)
                 self.engine.outbox.actor = None
                 if client.lost:
-                    self._take_back(client)
+                    # A command that waited for other nodes has run again, and may wait again.
+                    self._drop_work(client)
                 elif client.has_eof:
                     finishing[client] = None
                 else:
