@@ -386,6 +386,16 @@ FOUND_WITH_TUBES_AND_OPTIONS: dict[str, tuple[int, str]] = {
         "grace_ms=500 iproto_grace_ms=0 iproto_share=0.5 hold_share=0.0 cut_share=0.05 "
         "features=stages,crowded,pipelines,half_close,few_guests",
     ),
+    "a late link of a process that was replaced took the place of the link of its successor": (
+        9_169,
+        "nodes=3 node_timeout_ms=2000 journal=always sync_us=200 turn_us=1000 drift_ppm=1000 delay_us=200 "
+        "loss=0.0 duplication=0.0 encoded=0 producers=3 consumers=5 queues=1 jobs=20 replicate=3 retry_s=1 "
+        "ttl_s=86400 delay_s=0 body_bytes=0,4000 async_share=0.0 nack_share=0.0 drop_share=0.3 "
+        "elsewhere_share=0.0 fast_share=0.0 working_share=0.0 chaos_ms=9517 "
+        "nemeses=one_way,kill,full_disk,leave,rehome faults_every_ms=1000 tubes=0,3,4,6 grace_ms=0,500 "
+        "iproto_grace_ms=2000 iproto_share=0.3 hold_share=0.2 cut_share=0.0 "
+        "features=claims,crowded,half_close,few_guests",
+    ),
 }
 
 

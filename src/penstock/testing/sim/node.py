@@ -869,6 +869,9 @@ class SimNode(Driver):
 
     def _accept_pipe(self, sender: bytes, pipe: Pipe) -> None:
         before = self._inbound.get(sender)
+        if before is not None and pipe.epoch < before.epoch:
+            # The process at the other end was replaced, and its successor has a link already.
+            return
         self._inbound[sender] = pipe
         if before is not None:
             self.forwarding.link_lost(sender)
