@@ -1,13 +1,15 @@
-"""The first or last jobs of a tube are found in slices if no heap has them in order."""
+"""Listings find the first or last jobs of a tube in slices. Scans in shards return every job once."""
 
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock.core import states as s
 from penstock.core.job import Draft
 from penstock.core.limits import FIRED_PER_TURN_MAX
-from penstock.core.policy import FIFOTTL, UTUBETTL, TubePolicy
+from penstock.core.policy import FIFO, FIFOTTL, UTUBETTL, TubePolicy
 from penstock.core.scans import Listing
 from penstock.testing.assertions import rank
 
@@ -70,3 +72,49 @@ def test_a_listing_of_a_dropped_tube_shows_no_job_of_the_tube_in_its_slot(desk: 
     desk.engine.move(desk.me.session, moved, other, now)
     steps_of(listings[1])
     assert listings[0].jobs() == [] == listings[1].jobs()
+
+
+@given(
+    shards=st.integers(1, 4),
+    before=st.lists(st.sampled_from([b"one", b"two"]), min_size=1, max_size=60),
+    steps=st.lists(
+        st.tuples(st.integers(0, 3), st.sampled_from(["put", "delete", "take", "read"]), st.integers(0, 10**6))
+    ),
+)
+def test_a_scan_in_shards_returns_every_job_once_while_the_queue_changes(
+    shards: int, before: list[bytes], steps: list[tuple[int, str, int]]
+) -> None:
+    """Model: the jobs of the tube that exist during the whole scan are returned exactly once, and no job twice."""
+    desk = EngineHarness()
+    tubes = {name: desk.tube(FIFO, name) for name in (b"one", b"two")}
+    for name in before:
+        desk.put(tubes[name])
+        # Like many jobs that came and went, so that the jobs are in many blocks.
+        desk.engine.next_id += 1_500
+    there = {job.id for job in desk.engine.jobs.scan(0, 1_000) if job.tube == tubes[b"one"].slot}
+    found: list[int] = []
+    cursors: list[int | None] = [0] * shards
+
+    def read(shard: int) -> None:
+        cursor = cursors[shard]
+        if cursor is not None:
+            jobs, after = desk.engine.scan(cursor, 2, tubes[b"one"], -1, shard, shards)
+            found.extend(job.id for job in jobs)
+            cursors[shard] = after or None
+
+    for shard, action, chosen in steps:
+        if action == "put":
+            desk.put(tubes[b"one"])
+        elif action == "take":
+            desk.take(tubes[b"one"])
+        elif action == "read":
+            read(shard % shards)
+        elif there:
+            gone = sorted(there)[chosen % len(there)]
+            desk.do("delete", gone)
+            there.discard(gone)
+    for shard in range(shards):
+        while cursors[shard] is not None:
+            read(shard)
+    assert len(found) == len(set(found))
+    assert there <= set(found)

@@ -12,8 +12,8 @@ from penstock.core import policy as p
 from penstock.core import stages as stage_commands
 from penstock.core import states as s
 from penstock.core import views
-from penstock.core.job import Draft, Job
-from penstock.core.limits import FIRED_PER_TURN_MAX, JOB_TTL
+from penstock.core.job import VERDICT_NACK, Draft, Job, Verdict
+from penstock.core.limits import FIRED_PER_TURN_MAX, JOB_TTL, UNSET
 from penstock.core.policy import DISQUE, FIFO, FIFOTTL, TubePolicy
 
 from .engine_harness import EngineHarness
@@ -81,7 +81,8 @@ def test_only_a_taken_job_has_events_that_keep_its_state() -> None:
     """Exceptions: prolonging a ready job, and a switch or restart to the same state, which restarts its time."""
     still = {(event, source) for event, source, target in s.TRANSITIONS if source == target}
     again = {(event, source) for event, source in still if s.EVENT_NAMES[event].startswith(("switched", "restarted"))}
-    assert still - again == {(s.TOUCHED, s.TAKEN), (s.TOUCHED, s.READY), (s.DOOMED, s.TAKEN)}
+    in_claims = {(s.DOOMED, s.TAKEN), (s.JUDGED, s.TAKEN)}
+    assert still - again == {(s.TOUCHED, s.TAKEN), (s.TOUCHED, s.READY), *in_claims}
 
 
 def test_from_every_state_a_job_can_be_deleted_and_its_tube_truncated() -> None:
@@ -225,6 +226,10 @@ def claims(desk: EngineHarness) -> None:
     claim_commands.claim(desk.engine, b"reader", 1, 1, tube, 1, 1_000, desk.clock.ms)
     claim_commands.claim(desk.engine, b"reader", 1, 2, tube, 2, 1_000, desk.clock.ms)
     desk.do("delete", jobs[1])
+    nack = Verdict(VERDICT_NACK, b"", UNSET, b"")
+    judged = [desk.engine.jobs.find(jobs[0])]
+    claim_commands.judge_jobs(desk.engine, b"reader", 1, 1, judged, [nack], desk.clock.ms)
+    claim_commands.judge_jobs(desk.engine, b"reader", 1, 1, judged, [None], desk.clock.ms)
     claim_commands.ack_claims(desk.engine, b"reader", 1, 1, desk.clock.ms)
     desk.pass_ms(1_000)
 

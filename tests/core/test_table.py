@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.job import Job
-from penstock.core.table import PAGE_SLOTS, SPARSE_JOBS, JobTable, NumberSet
+from penstock.core.table import BLOCK_SLOTS, PAGE_SLOTS, SPARSE_JOBS, JobTable, NumberSet
 from penstock.testing.tube_checks import check_table
 
 
@@ -186,3 +186,45 @@ def test_a_number_set_frees_removed_numbers() -> None:
     for number in range(1, 9_999):
         numbers.remove(number)
     assert sum(len(chunk) for chunk in numbers._chunks) == 2 and len(numbers._chunks) <= 2
+
+
+@given(steps=STEPS, shards=st.integers(2, 5), examine=st.sampled_from([1, 300, 10**6]))
+def test_the_shards_of_a_scan_are_disjoint_and_together_have_every_job(
+    steps: list[tuple[int, int, int]], shards: int, examine: int
+) -> None:
+    table, there, number = JobTable(), {}, 0
+    for jump, removals, where in steps:
+        number += jump * 7  # Sparse enough that some blocks are missing.
+        there[number] = job(number)
+        table.add(there[number])
+        for _ in range(min(removals, len(there))):
+            table.remove(there.pop(list(there)[where % len(there)]))
+    found: list[int] = []
+    for shard in range(shards):
+        start, part = 0, []
+        while True:
+            some, start = table.scan_shard(start, examine, shard, shards)
+            part += [each.id for each in some]
+            if not start:
+                break
+        assert part == sorted(part)
+        found += part
+    assert sorted(found) == sorted(there)
+
+
+@pytest.mark.parametrize("shards", [1, 2, 8, 40])
+def test_a_scan_in_shards_does_the_work_of_one_scan(shards: int) -> None:
+    """A skipped block counts as one examined job, so the number of calls shows the work."""
+    table, jobs, examine = JobTable(), 40 * BLOCK_SLOTS, 1_024
+    for number in range(jobs):
+        table.add(job(number))
+    calls, found = 0, 0
+    for shard in range(shards):
+        start = 0
+        while True:
+            some, start = table.scan_shard(start, examine, shard, shards)
+            calls, found = calls + 1, found + len(some)
+            if not start:
+                break
+    assert found == jobs
+    assert calls <= 1.2 * jobs / examine + shards

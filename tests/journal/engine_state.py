@@ -64,6 +64,7 @@ def _job(job: Job, tube: Tube, engine: Engine, restarted: bool) -> dict[str, Any
         "counters": (job.deliveries, job.nacks, extra.buries, job.ttl_minutes, job.once),
         "extra": (extra.reason, extra.name, extra.unique, extra.priority_given),
         "claim": (extra.consumer, extra.claim, extra.claim_place, extra.doomed),
+        "verdict": None if extra.verdict is None else extra.verdict.encode(),
         "retry": None if extra.retry is None else extra.retry.text,
         **({"stage": extra.stage} if extra.stage else {}),
         # A restart returns a taken job, and then the time of the restart counts.

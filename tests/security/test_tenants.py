@@ -124,7 +124,7 @@ TAKE mail.none AND {t}|ACK {j}|ACK {n}|RELEASE {j}|REQUEUE {j}|BURY {j}|DIG {j}|
 JOB TOUCH {j}|JOB NACK {j}|JOB DONE {j} x|JOB DELETE {j}|JOB DELETE {n}|JOB SNATCH {j}|JOB RESTART {j}
 JOB SWITCH {j} ready|JOB MOVE {j} mail.in|JOB MOVE {n} mail.in|JOB PEEK {j}|JOB PEEK {n}|JOB META {j}
 JOB NAMED {t} canary|JOB WAIT {j} TIMEOUT 0|JOB WAIT {j} TIMEOUT 0 TUBE {t} OUTCOME
-JOB LIST {t} ready|JOB LIST {t} buried|JOB SCAN 0 TUBE {t}
+JOB LIST {t} ready|JOB LIST {t} buried|JOB SCAN 0 TUBE {t}|JOB SCAN 0 TUBE {t} SHARD 0 2
 JOB SCAN 0 TUBE {t} PACKED|JOB HISTORY {j}|JOB HISTORY {n}
 TUBE CREATE {t}|TUBE CREATE {t} TYPE utubettl|TUBE INFO {t}|TUBE STATS {t}|TUBE ALTER {t} TTL 5|TUBE PAUSE {t} all
 TUBE RELEASE {t}|TUBE TRUNCATE {t}|TUBE DROP {t}|GLOBAL QLEN {t}|GLOBAL QPEEK {t} 1|GLOBAL SCAN 0 TUBE {t}
@@ -132,7 +132,8 @@ GLOBAL EMPTY {t}
 STAGE mail.s {t} JOB b|STAGE mail.s {t} AFTER 0|STAGE canary.stage mail.in JOB b|PUBLISH canary.stage
 PUBLISHONCE mail.m canary.stage|PUBLISHONCE canary.m mail.s|DISCARD canary.stage
 CLAIM TAKE {t} mail.c 1|CLAIM TAKE {t} mail.c 1 SIZE|CLAIM TAKE mail.in canary.c 1|CLAIM READ canary.c 1
-CLAIM ACK canary.c 1|CLAIM INFO canary.c|JOURNAL EVENTS 1 TUBE {t}|JOURNAL EVENTS 1|JOURNAL READ 1|JOURNAL FILES
+CLAIM ACK canary.c 1|CLAIM INFO canary.c|CLAIM VERDICT canary.c 1 CLEAR|CLAIM FIND {j}
+JOURNAL EVENTS 1 TUBE {t}|JOURNAL EVENTS 1|JOURNAL READ 1|JOURNAL FILES
 JOURNAL DIGEST 1 9
 """
 
@@ -380,6 +381,7 @@ def test_a_claim_of_a_foreign_tube_is_out_of_reach(node: Node, secrets: Secrets)
             "CLAIM ACK mail.reader 1",
             "CLAIM RELEASE mail.reader",
             "CLAIM RENEW mail.reader",
+            "CLAIM VERDICT mail.reader 1 CLEAR",
         ),
         *(
             "CLAIM INFO mail.reader",

@@ -209,6 +209,7 @@ _WORDS: Final[dict[str, Callable[[Event], str]]] = {
     "moved in as a zombie": _into("moved into"),
     "claimed": _claimed,
     "claim ended": _just("returned by its claim"),
+    "judged": _acted("given a verdict", " that is executed when its claim is acked"),
     "doomed": _acted("deleted", " while a claim holds it: it is removed when the claim ends"),
 }
 

@@ -5,6 +5,10 @@ finished. Therefore a consumer requests claim number n and always gets the same 
 claim's lease ends. While a claim holds a job, the job's ttr does not apply and its ttl does not end. Other clients
 cannot ack, release or bury the job, and a delete takes effect when the claim ends.
 
+A consumer can give a *verdict* on a job of an open claim: nack, bury or move. The verdict is stored with the job and
+executed when the claim is acked, so that the claim still returns the same jobs until then. Jobs without a verdict are
+acked. If the claim ends without an ack, its verdicts have no effect.
+
 A consumer is fenced by its token: a client with a greater token takes over, and later requests with the smaller token
 are refused.
 """
@@ -16,13 +20,16 @@ from mypy_extensions import i64
 from penstock.core import states as s
 from penstock.core.batches import Claim, Consumer
 from penstock.core.engine import Engine
-from penstock.core.errors import ClaimGone, Fenced, OnlyOnce, OutOfRange
-from penstock.core.job import HELD_BY_CLAIM, NO_KEY
+from penstock.core.errors import ClaimGone, Fenced, NotTaken, OnlyOnce, OutOfRange
+from penstock.core.job import HELD_BY_CLAIM, NO_KEY, VERDICT_BURY, VERDICT_MOVE, Job, Verdict
 from penstock.core.limits import (
     CLAIMS_OPEN_MAX,
     CONSUMER_MEMORY_BYTES,
     FIRED_PER_TURN_MAX,
     NEVER,
+    PRIORITY_UNSET,
+    REASON_BYTES_MAX,
+    UNSET,
     check_count,
     check_finite,
     check_name,
@@ -117,6 +124,79 @@ def ack_claims(engine: Engine, name: bytes, token: int, upto: int, now: i64) -> 
         engine.outbox.consumer_changed(consumer, now)
     _end_some(engine, finished, now)
     return acked
+
+
+def judge_jobs(
+    engine: Engine, name: bytes, token: int, number: int, jobs: list[Job], verdicts: list[Verdict | None], now: i64
+) -> int:
+    """Give each of these jobs of an open claim a verdict. None stands for an ack and removes an earlier verdict.
+
+    Either all verdicts are valid and stored, or an error is raised and none is stored. Return the number of jobs.
+    """
+    engine.advance(now)
+    consumer, _ = _open_claim(engine, name, token, number)
+    engine._check_moves()
+    for at in range(len(jobs)):
+        job = jobs[at]
+        extra = job.extra
+        if job.holder != HELD_BY_CLAIM or extra is None or extra.consumer != name or extra.claim != number:
+            raise NotTaken(f"job {at + 1} of the command is not in claim {number} of this consumer")
+        verdict = verdicts[at]
+        if verdict is not None:
+            _check_verdict(engine, engine.tube_of(job), job, verdict)
+    _admit(engine, consumer, token)
+    for at in range(len(jobs)):
+        _store_verdict(engine, jobs[at], verdicts[at], now)
+    engine.settle(now)
+    return len(jobs)
+
+
+def clear_verdicts(engine: Engine, name: bytes, token: int, number: int, now: i64) -> int:
+    """Remove all verdicts on jobs of an open claim, so that the claim can be processed again. Return how many."""
+    engine.advance(now)
+    consumer, held = _open_claim(engine, name, token, number)
+    judged = [job for job in held.jobs if job.extra is not None and job.extra.verdict is not None]
+    if judged:
+        engine._check_moves()
+    _admit(engine, consumer, token)
+    for job in judged:
+        _store_verdict(engine, job, None, now)
+    engine.settle(now)
+    return len(judged)
+
+
+def _open_claim(engine: Engine, name: bytes, token: int, number: int) -> tuple[Consumer, Claim]:
+    _check_number(number)
+    consumer = _consumer(engine, name, token)
+    found = consumer.claims.get(number)
+    if found is None:
+        raise ClaimGone()
+    return consumer, found
+
+
+def _check_verdict(engine: Engine, tube: Tube, job: Job, verdict: Verdict) -> None:
+    """Raise an error if a job of this tube cannot be nacked, buried or moved in this way."""
+    if len(verdict.reason) > REASON_BYTES_MAX:
+        raise OutOfRange(f"a reason must have at most {REASON_BYTES_MAX} bytes")
+    delayed_in = tube
+    if verdict.kind == VERDICT_BURY and not tube.policy.has_bury:
+        raise tube.lacks("bury")
+    if verdict.kind == VERDICT_MOVE:
+        delayed_in = engine.tube(verdict.tube)
+        if delayed_in is tube:
+            raise OutOfRange("the job is in that tube already")
+        engine.check_arrival(job, delayed_in)
+    if verdict.delay_ms != UNSET:
+        delayed_in.check_return(int(verdict.delay_ms), UNSET, PRIORITY_UNSET)
+
+
+def _store_verdict(engine: Engine, job: Job, verdict: Verdict | None, now: i64) -> None:
+    extra = job.ensure_extra()
+    before = extra.verdict
+    if before is verdict or (before is not None and verdict is not None and before.encode() == verdict.encode()):
+        return
+    extra.verdict = verdict
+    engine._move(job, engine.tube_of(job), s.JUDGED, now)
 
 
 def is_acking(engine: Engine, name: bytes) -> bool:

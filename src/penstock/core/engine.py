@@ -545,11 +545,14 @@ class Engine(Driving):
         self.advance(now)
         return self._refreshed(tube.names.get(name), now)
 
-    def scan(self, cursor: int, count: int, tube: Tube | None = None, states: int = -1) -> tuple[list[Job], int]:
+    def scan(
+        self, cursor: int, count: int, tube: Tube | None = None, states: int = -1, shard: int = 0, shards: int = 1
+    ) -> tuple[list[Job], int]:
         """Return about `count` jobs, starting at a cursor, and the next cursor.
 
         The scan starts with cursor 0, and ends when 0 is returned. `states` has one bit for each wanted state. If the
-        filter matches few jobs, a call may return fewer than `count` jobs, or none, with a cursor other than 0.
+        filter matches few jobs, a call may return fewer than `count` jobs, or none, with a cursor other than 0. With
+        `shards`, only jobs of shard `shard` are examined (`JobTable.scan_shard`).
         """
         check_count(count, "count")
         if cursor < 0 or cursor >= 1 << 63:
@@ -561,14 +564,20 @@ class Engine(Driving):
         found: list[Job] = []
         examined = 0
         while len(found) < count and examined < SCAN_EXAMINED_MAX:
-            batch = self.jobs.scan(start, count)
-            if not batch:
-                return found, 0
+            if shards == 1:
+                batch = self.jobs.scan(start, count)
+                after = batch[-1].id + 1 if batch else 0
+            else:
+                batch, after = self.jobs.scan_shard(start, count, shard, shards)
+                # A call that only skips blocks examines no jobs, but also costs time.
+                examined += count - min(count, len(batch))
             examined += len(batch)
             for job in batch:
                 if (tube is None or job.tube == tube.slot) and (states >> i64(job.state)) & 1:
                     found.append(job)
-            start = batch[-1].id + 1
+            if after == 0:
+                return found, 0
+            start = after
         return found, start
 
     def wait_end(
@@ -1061,15 +1070,10 @@ class Engine(Driving):
             raise OutOfRange("the job is in that tube already")
         if job.state == s.STAGED:
             return IS_STAGED
-        if source.driven or target.driven:
+        if source.driven:
             # A driver has its own index of tasks, which a move would bypass.
-            raise (source if source.driven else target).lacks("moves: its driver decides which jobs it serves")
-        if job.once and target.session_owned:
-            raise target.lacks("at-most-once delivery: the jobs of a session are given back when it disconnects")
-        if target.paused_in:
-            raise Paused(f"tube {quoted_name(target.name)} is paused for puts; try later, or resume it")
-        if target.limited and not self._has_room_for(target, 1, job.body_length()):
-            raise Full(f"tube {quoted_name(target.name)} is full; wait for room, or take from it")
+            raise source.lacks("moves: its driver decides which jobs it serves")
+        self.check_arrival(job, target)
         state = i64(job.state)
         if state == s.TAKEN:
             refusal = self._not_returnable(job, session)
@@ -1087,6 +1091,17 @@ class Engine(Driving):
         self._transfer(job, source, target, body, event, now)
         self.settle(now)
         return OK
+
+    def check_arrival(self, job: Job, target: Tube) -> None:
+        """Raise an error if a tube does not accept a job that moves to it."""
+        if target.driven:
+            raise target.lacks("moves: its driver decides which jobs it serves")
+        if job.once and target.session_owned:
+            raise target.lacks("at-most-once delivery: the jobs of a session are given back when it disconnects")
+        if target.paused_in:
+            raise Paused(f"tube {quoted_name(target.name)} is paused for puts; try later, or resume it")
+        if target.limited and not self._has_room_for(target, 1, job.body_length()):
+            raise Full(f"tube {quoted_name(target.name)} is full; wait for room, or take from it")
 
     # Sessions
 

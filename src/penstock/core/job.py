@@ -89,6 +89,41 @@ class Copy:
         self.aside = after | was << 1
 
 
+# Verdicts on jobs of claims. Their numbers must never change, because the log stores them.
+VERDICT_ACK: Final = 0  # Only in commands: it removes an earlier verdict.
+VERDICT_NACK: Final = 1
+VERDICT_BURY: Final = 2
+VERDICT_MOVE: Final = 3
+
+VERDICT_NAMES: Final = ["ack", "nack", "bury", "move"]
+
+
+@mypyc_attr(acyclic=True)
+class Verdict:
+    """What happens to a job instead of an ack when its claim is acked: see claims.py."""
+
+    kind: i64  # VERDICT_NACK, VERDICT_BURY or VERDICT_MOVE.
+    reason: bytes  # Empty if none was given.
+    delay_ms: i64  # Delay after a nack or a move; UNSET if none was given.
+    tube: bytes  # Tube to which the job moves; empty for other verdicts.
+
+    def __init__(self, kind: i64, reason: bytes, delay_ms: i64, tube: bytes) -> None:
+        self.kind = kind
+        self.reason = reason
+        self.delay_ms = delay_ms
+        self.tube = tube
+
+    def encode(self) -> bytes:
+        """Return the verdict as it is stored in the log."""
+        return b"%d %d %d " % (self.kind, self.delay_ms, len(self.tube)) + self.tube + self.reason
+
+
+def decode_verdict(text: bytes) -> Verdict:
+    kind, delay_ms, length, rest = text.split(b" ", 3)
+    cut = int(length)
+    return Verdict(int(kind), rest[cut:], int(delay_ms), rest[:cut])
+
+
 @mypyc_attr(acyclic=True)
 class Extra:
     """Rarely used fields of a job. The object is created when the first of them is set.
@@ -106,6 +141,7 @@ class Extra:
     claim: i64  # Number of that claim.
     stage: bytes  # Name of the stage that contains the job; empty if none.
     copy: Copy | None  # Replication data; None if the job has no copies.
+    verdict: Verdict | None  # What happens to the job when its claim is acked. None: it is acked.
     user_body: bytes | None  # The body that users see, in a tube with a driver (driving.py). None in other tubes.
     buries: i32  # Number of times the job was buried.
     unique_pos: i32  # Position among jobs with the same body: see unique.py.
@@ -127,6 +163,7 @@ class Extra:
         self.doomed = False
         self.stage = b""
         self.copy = None
+        self.verdict = None
         self.headers = b""
         self.user_body = None
         self.user_body_kind = 0

@@ -64,7 +64,19 @@ from penstock.core.batches import DISCARDED, PUBLISHED, Claim, Consumer, Stage, 
 from penstock.core.deadlines import NOWHERE, Deadlines, Timed
 from penstock.core.errors import CommandError, JobExists, NameTaken, NoMemory, NoSpace, NumberTaken
 from penstock.core.ids import first_id, is_long
-from penstock.core.job import HELD_BY_CLAIM, NO_KEY, NO_SLOT, BodyRef, Draft, Job, LabelBytes
+from penstock.core.job import (
+    HELD_BY_CLAIM,
+    NO_KEY,
+    NO_SLOT,
+    VERDICT_BURY,
+    VERDICT_MOVE,
+    VERDICT_NACK,
+    BodyRef,
+    Draft,
+    Job,
+    LabelBytes,
+    Verdict,
+)
 from penstock.core.limits import (
     BODY_BYTES_MAX,
     CONSUMER_MEMORY_BYTES,
@@ -317,7 +329,10 @@ class Moves:
             job = claim.jobs.pop()
             tube = self.tube_of(job)
             doomed = job.extra is not None and job.extra.doomed
-            if claim.acked:
+            verdict = None if job.extra is None or doomed else job.extra.verdict
+            if claim.acked and verdict is not None:
+                self._execute(verdict, job, tube, now)
+            elif claim.acked:
                 self._move(
                     job, tube, s.ACKED if tube.deletes_on_ack or doomed else self._after_ack(job, tube, UNSET, now), now
                 )
@@ -333,6 +348,37 @@ class Moves:
             del consumer.acking[claim.number]
             self.outbox.consumer_changed(consumer, now)
         return released + 1
+
+    def _execute(self, verdict: Verdict, job: Job, tube: Tube, now: i64) -> None:
+        """Nack, bury or move a job of an acked claim.
+
+        The verdict was checked when it was given. If the target of a move is no longer suitable, the job is buried.
+        """
+        extra = job.ensure_extra()
+        if verdict.reason or verdict.kind == VERDICT_BURY:
+            extra.reason = verdict.reason
+        if verdict.kind == VERDICT_NACK:
+            job.nacks += 1
+            self._fail(job, tube, s.NACKED, now, verdict.delay_ms)
+            return
+        if verdict.kind == VERDICT_MOVE:
+            target = self.tubes.get(verdict.tube)
+            if target is not None and target is not tube and not target.driven:
+                try:
+                    body = self._body_in(job, target)
+                except CommandError as damage:
+                    extra.reason = str(damage).encode()[:REASON_BYTES_MAX]
+                else:
+                    event = s.MOVED_IN_READY
+                    if verdict.delay_ms > 0 and target.policy.has_delay:
+                        job.wake = now + verdict.delay_ms
+                        event = s.MOVED_IN_DELAYED
+                    self._transfer(job, tube, target, body, event, now)
+                    return
+            else:
+                extra.reason = b"the job cannot move to the tube of its verdict, because the tube was dropped"
+        extra.buries += 1
+        self._move(job, tube, s.BURIED_BY, now)
 
     def _close_claim(self, claim: Claim) -> None:
         self.deadlines.clear(claim)
@@ -495,6 +541,7 @@ class Moves:
             extra.consumer = b""
             extra.claim = 0
             extra.claim_place = 0
+            extra.verdict = None
         job.holder = NO_SLOT
         if tube.keys is not None:
             self._wake(tube, job)
@@ -794,18 +841,21 @@ class Moves:
         job.wake = now + i64(delay_ms)
         return s.LINGERED
 
-    def _fail(self, job: Job, tube: Tube, cause: i64, now: i64) -> None:
-        """End a failed delivery: return the job to its tube, or apply its retry policy."""
+    def _fail(self, job: Job, tube: Tube, cause: i64, now: i64, delay_ms: i64 = UNSET) -> None:
+        """End a failed delivery: return the job to its tube, or apply its retry policy.
+
+        If `delay_ms` is given, it replaces the delay of the retry policy, but not its maximum number of deliveries.
+        """
         retry = tube.retry
         if job.extra is not None and job.extra.retry is not None:
             retry = job.extra.retry
         self._move(job, tube, cause, now)
-        if retry is None:
-            return
-        if retry.is_spent(i64(job.deliveries)):
+        if retry is not None and retry.is_spent(i64(job.deliveries)):
             self._give_up(job, tube, retry, now)
             return
-        wait = retry.wait_ms(i64(job.deliveries), self._random.next32())
+        wait = delay_ms
+        if delay_ms == UNSET:
+            wait = 0 if retry is None else retry.wait_ms(i64(job.deliveries), self._random.next32())
         if wait > 0:
             job.wake = now + wait
             self._move(job, tube, s.HELD_BACK, now)

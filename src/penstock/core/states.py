@@ -106,6 +106,7 @@ PUBLISHED: Final = 44  # The stage of the job was published.
 PUBLISHED_DELAYED: Final = 45
 WITHDRAWN: Final = 46  # The stage of the job was discarded, or expired.
 MOVED_IN_ZOMBIE: Final = 47
+JUDGED: Final = 48  # The consumer of a claim gave or changed its verdict on the job. It takes effect with the ack.
 
 EVENT_NAMES: Final = [
     "put",
@@ -156,8 +157,9 @@ EVENT_NAMES: Final = [
     "published delayed",
     "withdrawn",
     "moved in as a zombie",
+    "judged",
 ]
-EVENTS_COUNT: Final = 48
+EVENTS_COUNT: Final = 49
 
 _PRESENT: Final = [READY, TAKEN, DELAYED, BURIED, DONE, ZOMBIE]
 _NOT_TAKEN: Final = [READY, DELAYED, BURIED, DONE, ZOMBIE]
@@ -226,8 +228,9 @@ TRANSITIONS: Final[list[tuple[int, int, int]]] = [
     (WITHDRAWN, STAGED, GONE),
     (DELETED, STAGED, GONE),
     (TRUNCATED, STAGED, GONE),
+    (JUDGED, TAKEN, TAKEN),
 ]
-RULES_COUNT: Final = 99
+RULES_COUNT: Final = 100
 NO_RULE: Final = 255
 
 

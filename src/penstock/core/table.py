@@ -23,6 +23,10 @@ PAGE_SLOTS: Final = 1 << PAGE_BITS
 # A page with this many jobs or fewer becomes sparse. Searching so few jobs costs less than a dict lookup.
 SPARSE_JOBS: Final = 12
 CHUNK_NUMBERS: Final = 512
+# The shards of a scan are made of blocks of 4,096 numbers. This is small enough to divide a tube of 100,000 jobs, and
+# large enough that skipping the blocks of other shards costs little compared with reading the jobs of a block.
+BLOCK_BITS: Final = 12
+BLOCK_SLOTS: Final = 1 << BLOCK_BITS
 
 
 @mypyc_attr(acyclic=True)
@@ -192,6 +196,31 @@ class JobTable:
                     found.append(job)
             number = self._order.next_from(number + 1)
         return found
+
+    def scan_shard(self, start: i64, examine: i64, shard: i64, shards: i64) -> tuple[list[Job], i64]:
+        """Return about `examine` jobs of one shard in ascending order, starting at number `start`.
+
+        Also return the number to continue from, or 0 if no jobs are left. Shard `shard` of `shards` consists of every
+        `shards`-th block of BLOCK_SLOTS numbers. The number of a job never changes, so the shards are disjoint however
+        long the scan takes. The blocks of other shards are skipped by a search in the ordered set of pages. A skip
+        counts as one examined job.
+        """
+        found: list[Job] = []
+        examined: i64 = 0
+        number = self._order.next_from(start >> PAGE_BITS)
+        while number >= 0 and examined < examine:
+            block = number >> (BLOCK_BITS - PAGE_BITS)
+            ahead = (shard - block) % shards
+            if ahead != 0:
+                number = self._order.next_from((block + ahead) << (BLOCK_BITS - PAGE_BITS))
+                examined += 1
+                continue
+            for job in self.pages[number].slots:
+                if job is not None and (job.local if self._local else job.id) >= start:
+                    found.append(job)
+            examined += self.pages[number].live
+            number = self._order.next_from(number + 1)
+        return found, 0 if number < 0 else number << PAGE_BITS
 
     def scan_back(self, start: i64, examine: i64) -> list[Job]:
         """Return at least `examine` jobs in descending order, starting at number `start`, or all that are left.

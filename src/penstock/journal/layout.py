@@ -185,6 +185,7 @@ TAG_HEADERS: Final = 16
 TAG_USER: Final = 17
 TAG_BATCH: Final = 18  # Reserved.
 TAG_RATE: Final = 19  # Reserved.
+TAG_VERDICT: Final = 20  # Verdict on a job of a claim: "kind delay_ms length ", the tube of this length, the reason.
 _TAGS_KNOWN_END: Final = 18
 
 
@@ -195,4 +196,4 @@ def is_unknown_event(event: int) -> bool:
 
 def is_unknown_tag(tag: int) -> bool:
     """Return whether the tag of a var field is unknown here, but required to read the log."""
-    return _TAGS_KNOWN_END <= tag < OPTIONAL or tag == 0
+    return (_TAGS_KNOWN_END <= tag < OPTIONAL and tag != TAG_VERDICT) or tag == 0

@@ -68,6 +68,7 @@ from penstock.journal.layout import (
     TAG_STAGE,
     TAG_UNIQUE,
     TAG_USER,
+    TAG_VERDICT,
     TIME_AT,
     TTR_AT,
     TUBE_AT,
@@ -537,6 +538,9 @@ class RowWriter(Outbox):
         if extra.consumer:
             self._add_var(TAG_CONSUMER, extra.consumer)
             self._add_var(TAG_CLAIM, b"%d %d" % (extra.claim, extra.claim_place))
+            verdict = extra.verdict
+            if verdict is not None:
+                self._add_var(TAG_VERDICT, verdict.encode())
         if extra.stage:
             self._add_var(TAG_STAGE, extra.stage)
         if extra.priority_given != PRIORITY_UNSET:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.core.limits import NEVER
+from penstock.core.states import RULES_COUNT
 from penstock.journal.recovery.opening import Opened, open_log
 from penstock.testing.disk import MemoryDisk
 
@@ -25,7 +26,15 @@ def _files() -> dict[str, bytes]:
 
 def v1_engine() -> dict[str, Any]:
     """Return the engine that version 1 got from the directory, as `engine_fields` describes it."""
-    fields: dict[str, Any] = json.loads(_files()["engine.json"])
+    fields: dict[str, Any] = json.loads(_files()["engine.json"], object_hook=_with_new_rules)
+    return fields
+
+
+def _with_new_rules(fields: dict[str, Any]) -> dict[str, Any]:
+    """Add zeros to the counters of a tube or key for rules that were added to the end of the table since then."""
+    for name in ("counts", "counts_before"):
+        if name in fields:
+            fields[name] += [0] * (RULES_COUNT - len(fields[name]))
     return fields
 
 

@@ -546,6 +546,14 @@ def test_stages_claims_and_the_journal_check_queue_permissions(owner: Client, ma
     assert len(owner.ask("CLAIM", "TAKE", "other", "reader", 1)) == 1  # type: ignore[arg-type]
     for words in (["READ", "reader", 1], ["ACK", "reader", 1], ["RENEW", "reader"], ["INFO", "reader"]):
         assert is_refused("CLAIM", *words), words
+    assert is_refused("CLAIM", "VERDICT", "reader", 1, "CLEAR")
+    [theirs] = owner.ask("CLAIM", "READ", "reader", 1)  # type: ignore[misc]
+    assert is_refused("CLAIM", "FIND", theirs[1])
+    assert len(owner.ask("CLAIM", "TAKE", "mail.in", "mail.reader", 1)) == 1  # type: ignore[arg-type]
+    [claimed] = owner.ask("CLAIM", "READ", "mail.reader", 1)  # type: ignore[misc]
+    moved = ["JOB", claimed[1], "move", "TUBE"]
+    assert is_refused("CLAIM", "VERDICT", "mail.reader", 1, *moved, "other")
+    assert mail.ask("CLAIM", "VERDICT", "mail.reader", 1, "JOB", claimed[1], "bury") == 1
     assert is_refused("JOURNAL", "READ", 1) and is_refused("JOURNAL", "EVENTS", 1)
     assert is_refused("JOURNAL", "EVENTS", 1, "TUBE", "other")
     assert not is_refused("JOURNAL", "EVENTS", 1, "TUBE", "mail.in")

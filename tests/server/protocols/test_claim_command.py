@@ -141,3 +141,76 @@ def unpacked(group: list[bytes]) -> list[tuple[bytes, bytes | None, bytes | None
             strict=True,
         )
     )
+
+
+def test_verdicts_survive_a_crash_and_are_executed_with_the_ack(start: Callable[..., Server]) -> None:
+    server = start()
+    wire = server.connect()
+    wire.call("TUBE", "CREATE", "t", "TYPE", "fifottl")
+    wire.call("TUBE", "CREATE", "other", "TYPE", "fifottl")
+    fill(wire, b"t", 6)
+    ids = [pairs(job)[b"id"] for job in wire.call("CLAIM", "TAKE", "t", "c", 1, "COUNT", 6, "TOKEN", 1, "LEASE", "1h")]
+    words = ["JOB", ids[1], "nack", "REASON", "again", "JOB", ids[2], "BURY", "REASON", "cannot be parsed"]
+    words += ["JOB", ids[3], "move", "TUBE", "other", "DELAY", "1h", "JOB", ids[4], "bury", "JOB", ids[5], "ack"]
+    assert wire.call("CLAIM", "VERDICT", "c", 1, "TOKEN", 1, *words) == 5
+    assert wire.call("CLAIM", "VERDICT", "c", 1, "TOKEN", 1, "JOB", ids[4], "ack") == 1
+    server.kill()
+    server = start()
+    wire = server.connect()
+    assert [pairs(job)[b"id"] for job in wire.call("CLAIM", "READ", "c", 1)] == ids
+    assert wire.call("CLAIM", "ACK", "c", 1, "TOKEN", 1) == 6
+    server.kill()
+    wire = start().connect()
+    stats = pairs(wire.call("TUBE", "STATS", "t"))
+    assert (stats[b"ready"], stats[b"buried"], stats[b"taken"]) == (1, 1, 0)
+    assert pairs(wire.call("TUBE", "STATS", "other"))[b"delayed"] == 1
+    assert bodies(wire.call("TAKE", "t", "COUNT", 9)) == [b"1"]
+    assert pairs(wire.call("JOB", "META", ids[2]))[b"reason"] == b"cannot be parsed"
+
+
+def test_a_driver_that_processes_a_claim_again_clears_its_verdicts(wire: Wire, queue: bytes) -> None:
+    fill(wire, queue, 2)
+    ids = [pairs(job)[b"id"] for job in wire.call("CLAIM", "TAKE", queue, queue, 1, "TOKEN", 1)]
+    assert wire.call("CLAIM", "VERDICT", queue, 1, "TOKEN", 1, "JOB", ids[0], "bury", "JOB", ids[1], "nack") == 2
+    assert [wire.call("CLAIM", "VERDICT", queue, 1, "TOKEN", 2, "CLEAR") for _ in range(2)] == [2, 0]
+    with pytest.raises(Refusal, match=r"^FENCED "):
+        wire.call("CLAIM", "VERDICT", queue, 1, "TOKEN", 1, "JOB", ids[0], "bury")
+    assert wire.call("CLAIM", "ACK", queue, 1, "TOKEN", 2) == 2
+    assert pairs(wire.call("TUBE", "STATS", queue))[b"buried"] == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["JOB", "{id}", "eat"], "RANGE a verdict is one of ack, nack, bury, move, not eat"),
+        (["JOB", "{id}", "move"], "SYNTAX a move needs a TUBE, and other verdicts have none"),
+        (["JOB", "{id}", "nack", "TUBE", "t"], "SYNTAX a move needs a TUBE, and other verdicts have none"),
+        (["JOB", "{id}", "bury", "DELAY", "1s"], "SYNTAX only a nack or a move can have a DELAY"),
+        (["JOB", "{id}", "move", "TUBE", "nowhere"], "NOTUBE "),
+        (["JOB", "{id}"], "SYNTAX "),
+        (["JOB", "D-00000000-000000000000000000000000-0000", "nack"], "(BADID|NOJOB) "),
+        (["CLEAR", "JOB"], "SYNTAX "),
+        (["{id}", "nack"], "SYNTAX "),
+        (["JOB", "{id}", "nack", "COLOUR", "red"], "SYNTAX "),
+    ],
+)
+def test_verdicts_that_make_no_sense_are_refused(wire: Wire, queue: bytes, words: list[str], sentence: str) -> None:
+    fill(wire, queue, 1)
+    (job,) = wire.call("CLAIM", "TAKE", queue, queue, 1)
+    id = pairs(job)[b"id"].decode()
+    with pytest.raises(Refusal, match=rf"^{sentence}"):
+        wire.call("CLAIM", "VERDICT", queue, 1, *(word.replace("{id}", id) for word in words))
+    with pytest.raises(Refusal, match=r"^CLAIMGONE "):
+        wire.call("CLAIM", "VERDICT", queue, 2, "JOB", id, "nack")
+    assert wire.call("CLAIM", "ACK", queue, 1) == 1
+    assert pairs(wire.call("TUBE", "STATS", queue))[b"ready"] == 0
+
+
+def test_the_claim_of_a_job_can_be_found(wire: Wire, queue: bytes) -> None:
+    fill(wire, queue, 2)
+    [claimed] = wire.call("CLAIM", "TAKE", queue, queue, 1, "COUNT", 1, "TOKEN", 3)
+    [taken] = wire.call("TAKE", queue)
+    ids = [pairs(job)[b"id"] for job in (claimed, taken)]
+    assert wire.call("CLAIM", "FIND", *ids) == [[queue, 1, 3], None]
+    wire.call("CLAIM", "ACK", queue, 1, "TOKEN", 3)
+    assert wire.call("CLAIM", "FIND", ids[0]) == [None]

@@ -31,6 +31,9 @@ _SHOWN_CHARACTERS_MAX: Final = 60
 # so longer texts are not parsed: a client must not be able to use up the server's memory and time.
 _JSON_BYTES_MAX: Final = 1024 * 1024
 
+# The largest number of shards of a claim or a scan.
+SHARDS_MAX: Final = 1_000_000
+
 PUT_OPTIONS: Final = [
     "DELAY",
     "AT",
@@ -272,3 +275,15 @@ def check_kind(body: bytes, kind: int) -> None:
     elif kind == BODY_MSGPACK and not is_fields(body):
         what = "an array of its fields (one field for a single value), nested at most 64 deep"
         raise WrongType(f"a body that is put AS msgpack must be {what}")
+
+
+def read_shard(words: Words) -> tuple[int, int]:
+    """Read the index of a shard and the number of shards. Raise OutOfRange unless the index is less than the number."""
+    index = words.integer()
+    count = words.integer()
+    if not 0 <= index < count or count > SHARDS_MAX:
+        raise OutOfRange(
+            f"SHARD {index} {count}: the index must be at least 0 and less than the number of shards, "
+            f"which is at most {SHARDS_MAX}"
+        )
+    return index, count

@@ -13,11 +13,11 @@ from penstock.cluster.messages import CONSUMER
 from penstock.core import claims
 from penstock.core.batches import Claim
 from penstock.core.engine import Engine
-from penstock.core.errors import ClaimGone, OutOfRange, WrongType
-from penstock.core.job import Job
-from penstock.core.limits import check_count
+from penstock.core.errors import BadSyntax, ClaimGone, CrossHome, OutOfRange, WrongType
+from penstock.core.job import HELD_BY_CLAIM, VERDICT_ACK, VERDICT_MOVE, VERDICT_NACK, VERDICT_NAMES, Job, Verdict
+from penstock.core.limits import UNSET, check_count
 from penstock.dialects.disque import NOT_A_NUMBER, parse_integer
-from penstock.dialects.native.arguments import Words, excerpt
+from penstock.dialects.native.arguments import Words, excerpt, read_shard
 from penstock.dialects.native.delivery_commands import DeliveryCommands, write_headers
 from penstock.dialects.native.packed_jobs import write_packed
 from penstock.dialects.pages import PAGE_BYTES_MAX, SCAN_SLICE, PagedReply
@@ -31,6 +31,11 @@ _COUNT_DEFAULT: Final = 100
 CLAIM_JOBS_MAX: Final = 4 * SLICE
 
 _LEASE_MS_DEFAULT: Final = 60_000
+
+# A turn stores at most this many verdicts.
+VERDICTS_PER_COMMAND_MAX: Final = SLICE
+
+_VERDICTS: Final[dict[bytes, int]] = {name.encode(): kind for kind, name in enumerate(VERDICT_NAMES)}
 
 # The estimated bytes of a job in a reply, without its body.
 JOB_BYTES: Final = 400
@@ -68,7 +73,7 @@ class ClaimCommands:
             elif word == b"TOKEN":
                 token = words.integer()
             elif word == b"SHARD":
-                shard = _parse_shard(words)
+                shard = read_shard(words)
             elif word == b"SIZE":
                 size = True
             else:
@@ -95,7 +100,7 @@ class ClaimCommands:
         while words.has_more():
             word = words.option()
             if word == b"SHARD":
-                shard = _parse_shard(words)
+                shard = read_shard(words)
             elif word == b"PACKED":
                 packed = True
             elif word == b"HEADERS":
@@ -121,6 +126,84 @@ class ClaimCommands:
         self._check(caller, args[2])
         acked = claims.ack_claims(self._engine, args[2], token, upto, now)
         self._native.context.run_sliced(caller, _AckClaims(self._engine, args[2], acked), now)
+
+    def verdict(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """Run CLAIM VERDICT consumer number [TOKEN t] CLEAR | JOB id verdict [REASON r] [DELAY d] [TUBE t] ...
+
+        Store what happens to jobs of an open claim when it is acked. The verdicts are ack (the default), nack, bury and
+        move. CLEAR removes all verdicts of the claim.
+        """
+        self._check(caller, args[2])
+        number = _parse_number(args[3])
+        token = 0
+        words = Words(args, 4)
+        word = words.option()
+        if word == b"TOKEN":
+            token = words.integer()
+            word = words.option()
+        if word == b"CLEAR":
+            words.check_end()
+            caller.reply.integer(claims.clear_verdicts(self._engine, args[2], token, number, now))
+            return
+        jobs: list[Job] = []
+        verdicts: list[Verdict | None] = []
+        while True:
+            if word != b"JOB":
+                raise words.unknown(["JOB"] if jobs else ["TOKEN", "CLEAR", "JOB"])
+            if len(jobs) == VERDICTS_PER_COMMAND_MAX:
+                raise OutOfRange(f"a command can have at most {VERDICTS_PER_COMMAND_MAX} verdicts; send several")
+            jobs.append(self._native.job(caller, words.value(), now))
+            verdicts.append(self._parse_verdict(caller, words))
+            if not words.has_more():
+                break
+            word = words.option()
+        caller.reply.integer(claims.judge_jobs(self._engine, args[2], token, number, jobs, verdicts, now))
+
+    def find(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """Run CLAIM FIND id [id ...]: reply with the consumer, number and token of each job's claim, or with nil."""
+        if len(args) - 2 > VERDICTS_PER_COMMAND_MAX:
+            raise OutOfRange(f"a command can name at most {VERDICTS_PER_COMMAND_MAX} jobs; send several")
+        jobs = [self._native.find(caller, id, now) for id in args[2:]]
+        reply = caller.reply
+        reply.array(len(jobs))
+        for job in jobs:
+            consumer = None
+            if job is not None and job.holder == HELD_BY_CLAIM and job.extra is not None:
+                consumer = self._engine.consumers.get(job.extra.consumer)
+            if job is None or job.extra is None or consumer is None:
+                reply.null_array()
+                continue
+            reply.array(3)
+            reply.bulk(consumer.name)
+            reply.integer(job.extra.claim)
+            reply.integer(consumer.token)
+
+    def _parse_verdict(self, caller: Caller, words: Words) -> Verdict | None:
+        """Read a verdict and its options, up to the next word JOB. Return None for an ack."""
+        name = words.value()
+        kind = _VERDICTS.get(name.lower(), -1)
+        if kind < 0:
+            raise OutOfRange(f"a verdict is one of {', '.join(VERDICT_NAMES)}, not {excerpt(name)}")
+        reason = tube = b""
+        delay = UNSET
+        while words.has_more() and words.args[words.at].upper() != b"JOB":
+            word = words.option()
+            if word == b"REASON":
+                reason = words.value()
+            elif word == b"DELAY":
+                delay = words.duration()
+            elif word == b"TUBE":
+                tube = words.value()
+                check_tube(caller, tube)
+            else:
+                raise words.unknown(["REASON", "DELAY", "TUBE", "JOB"])
+        if bool(tube) != (kind == VERDICT_MOVE):
+            raise BadSyntax("a move needs a TUBE, and other verdicts have none")
+        if delay != UNSET and kind != VERDICT_NACK and kind != VERDICT_MOVE:
+            raise BadSyntax("only a nack or a move can have a DELAY")
+        if tube and tube not in self._engine.tubes and self._native.context.is_elsewhere(tube):
+            raise CrossHome("the tube is on another node, and a job can only move to a tube of its own node")
+        return Verdict(kind, reason, delay, tube) if kind != VERDICT_ACK else None
 
     def renew(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """Run CLAIM RENEW consumer [LEASE duration] [TOKEN t]: renew the leases of all claims of a consumer."""
@@ -256,14 +339,6 @@ class _AckClaims(SlicedCommand):
 
 # The whole claim: shard 0 of 1.
 _WHOLE_CLAIM: Final = (0, 1)
-
-
-def _parse_shard(words: Words) -> tuple[int, int]:
-    index = words.integer()
-    count = _parse_number(words.value())
-    if not 0 <= index < count:
-        raise OutOfRange(f"SHARD {index} {count}: the index must be at least 0 and less than the number of shards")
-    return index, count
 
 
 def _parse_number(word: bytes) -> int:

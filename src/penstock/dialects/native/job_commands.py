@@ -16,7 +16,15 @@ from penstock.core.limits import BATCH_JOBS_MAX, NEVER, UNSET, check_count
 from penstock.core.scans import Listing
 from penstock.core.tube import Tube
 from penstock.core.waits import END_NAMES, END_UNKNOWN, EndWait, Waiting
-from penstock.dialects.native.arguments import Words, body_kind, check_kind, duration, excerpt, parse_cursor
+from penstock.dialects.native.arguments import (
+    Words,
+    body_kind,
+    check_kind,
+    duration,
+    excerpt,
+    parse_cursor,
+    read_shard,
+)
 from penstock.dialects.native.delivery_commands import (
     AckOrDeleteMany,
     DeliveryCommands,
@@ -219,10 +227,11 @@ class JobCommands:
         self._native.context.run_sliced(caller, _HeldJobs(self._native, list(session.held)), now)
 
     def scan(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """Run JOB SCAN cursor [TUBE tube] [STATE state ...] [COUNT n] [IDS | PACKED] [NOBODIES] [HEADERS].
+        """Run JOB SCAN cursor [TUBE tube] [STATE state ...] [COUNT n] [SHARD i n] [IDS | PACKED] [NOBODIES] [HEADERS].
 
         Reply with the next cursor and some jobs: their ids, columns of their fields (PACKED), or a map for each job.
-        HEADERS adds the headers to the columns. The map of a job always has them.
+        HEADERS adds the headers to the columns. The map of a job always has them. SHARD examines only part `i` of `n`
+        disjoint parts of the jobs. Every call of a scan must have the same SHARD.
         """
         scan = _Scan(self._native, parse_cursor(args[2]))
         words = Words(args, 3)
@@ -236,6 +245,8 @@ class JobCommands:
                 scan.tube = self._native.context.tube(name)
             elif word == b"STATE":
                 scan.states |= read_states(words)
+            elif word == b"SHARD":
+                scan.shard, scan.shards = read_shard(words)
             elif word == b"IDS":
                 scan.ids = True
             elif word == b"NOBODIES":
@@ -245,7 +256,7 @@ class JobCommands:
             elif word == b"HEADERS":
                 scan.headers = True
             else:
-                raise words.unknown(["TUBE", "STATE", "COUNT", "IDS", "PACKED", "NOBODIES", "HEADERS"])
+                raise words.unknown(["TUBE", "STATE", "COUNT", "SHARD", "IDS", "PACKED", "NOBODIES", "HEADERS"])
         self._engine.advance(now)
         self._native.context.run_sliced(caller, scan, now)
 
@@ -316,6 +327,8 @@ class _Scan(PagedReply):
         self.tube: Tube | None = None
         self.states = 0  # A bit for each wanted state; 0 for all states.
         self.count: int = _SCAN_COUNT_DEFAULT
+        self.shard = 0
+        self.shards = 1
         self.ids = False  # Reply only with ids.
         self.bodies = True  # Reply with bodies; otherwise they are empty.
         self.packed = False  # Reply with columns.
@@ -330,7 +343,9 @@ class _Scan(PagedReply):
         native = self._native
         engine = native.context.engine
         page = self.page(caller)
-        jobs, self._cursor = engine.scan(self._cursor, self.count, self.tube, self.states or -1)
+        jobs, self._cursor = engine.scan(
+            self._cursor, self.count, self.tube, self.states or -1, self.shard, self.shards
+        )
         if self.packed:
             self._pack(caller, page, jobs)
             return True

@@ -17,7 +17,7 @@ from mypy_extensions import i32, i64, mypyc_attr, u8
 from penstock.core import states as s
 from penstock.core.batches import STAGE_WORDS, Consumer, Stage
 from penstock.core.errors import NewerJournal
-from penstock.core.job import ASIDE, WAS_ASIDE, BodyRef, Copy, Job
+from penstock.core.job import ASIDE, WAS_ASIDE, BodyRef, Copy, Job, decode_verdict
 from penstock.core.retry import parse_retry
 from penstock.core.table import JobTable
 from penstock.journal import frame as f
@@ -338,6 +338,8 @@ class Replay:
             claim, place = value.split()
             job.ensure_extra().claim = int(claim)
             job.ensure_extra().claim_place = i32(int(place))
+        elif tag == layout.TAG_VERDICT:
+            job.ensure_extra().verdict = decode_verdict(value)
         elif tag == layout.TAG_STAGE:
             job.ensure_extra().stage = value
         elif tag == layout.TAG_COPY:

@@ -97,8 +97,9 @@ def native_rows(server: Server) -> list[Command]:
             *("List the first jobs of a state in the order of delivery, 1,000 by default.", jobs.list_jobs),
         ),
         command(
-            *("job scan -3 r read", "cursor [TUBE t] [STATE s ...] [COUNT n] [IDS | PACKED] [NOBODIES] [HEADERS]"),
-            *("Iterate over the jobs.", jobs.scan),
+            "job scan -3 r read",
+            "cursor [TUBE t] [STATE s ...] [COUNT n] [SHARD i n] [IDS | PACKED] [NOBODIES] [HEADERS]",
+            *("Iterate over the jobs, or over one of n disjoint parts of them.", jobs.scan),
         ),
         command(
             *("job held -2 w write", "[ENDWAITS]"),

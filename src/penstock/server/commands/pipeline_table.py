@@ -46,12 +46,22 @@ def pipeline_rows(server: Server) -> list[Command]:
             *("Ack the jobs of all claims up to a number. Return how many.", claims.ack),
         ),
         command(
+            "claim verdict -5 w write",
+            "consumer number [TOKEN t] CLEAR | JOB id ack|nack|bury|move [REASON r] [DELAY d] [TUBE t] ...",
+            "Decide what happens to jobs of a claim when it is acked. Return the number of jobs.",
+            claims.verdict,
+        ),
+        command(
             *("claim renew -3 wF write", "consumer [LEASE d] [TOKEN t]"),
             *("Renew the leases of a consumer's claims. Return their number.", claims.renew),
         ),
         command(
             *("claim release -3 w write", "consumer [TOKEN t]"),
             *("End a consumer's claims and return their jobs. Return the number of claims.", claims.release),
+        ),
+        command(
+            *("claim find -3 r read", "id [id ...]"),
+            *("Show which claim holds each job: its consumer, number and token.", claims.find),
         ),
         command("claim info 3 rF read", "consumer", "Show the progress of a consumer.", claims.info),
         command("journal head 2 r read", "", "Return the first and last positions of the log.", journal.head),

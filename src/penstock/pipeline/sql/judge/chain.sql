@@ -4,8 +4,9 @@
 -- of the policy are null if it is not known.
 SELECT
   *,
-  lag(struct(position, after, wake, expiry, `order`, identity, looks, deliveries, claimed:old_session))
-    OVER (PARTITION BY n, job ORDER BY position) AS last
+  lag(struct(
+    position, after, wake, expiry, `order`, identity, looks, deliveries, claimed, event = 'judged' AS judged:old_session
+  )) OVER (PARTITION BY n, job ORDER BY position) AS last
 FROM (
   SELECT
     n, job, position, t, event, before, after, before_position, wake, expiry, `order`, identity, looks, deliveries, claimed,
