@@ -438,7 +438,8 @@ def test_a_scan_finds_every_matching_job(shop: CommandEngine) -> None:
     assert scan("TUBE", "t", "IDS") == ids
     assert [job["id"] for job in scan("TUBE", "t", "STATE", "taken", "buried")] == [*ids[:10], ids[29]]
     assert scan("STATE", "taken", "STATE", "buried", "IDS") == [*ids[:10], ids[29]]
-    for words in (["x"], ["-1"], ["0", "STATE", "gone"], ["0", "COUNT", "0"]):
+    assert [job for shard in "012" for job in scan("TUBE", "t", "SHARD", shard, "3", "IDS")] == ids
+    for words in (["x"], ["-1"], ["0", "STATE", "gone"], ["0", "COUNT", "0"], ["0", "SHARD", "2", "2"]):
         assert shop.call("JOB", "SCAN", *words).startswith("RANGE ")
     assert shop.call("JOB", "SCAN", "0", "TUBE", "missing").startswith("NOTUBE ")
 
