@@ -154,8 +154,8 @@ def test_a_reader_reconnects_after_a_lost_connection(node: Server) -> None:
         (lambda: StreamOptions.read({"tube": "t", "lease": "1ms"}), "lease must be at least 1s and finite"),
         (lambda: WriteOptions.read({"stageExpire": "forever"}), "stageExpire must be at least 1s and finite"),
         (
-            lambda: WriteOptions.read({"errors": "s3://b/refused"}),
-            "errors must be a local directory that the driver can write to",
+            lambda: WriteOptions.read({"errors": "ftp://b/refused"}),
+            "errors must be a directory or a URI .*, not 'ftp://b/refused'",
         ),
         (lambda: EventsOptions.read({"maxRowsPerTrigger": "7"}, streaming=False), "a batch has no maxRowsPerTrigger"),
         (

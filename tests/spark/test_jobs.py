@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import penstock
+from penstock.core.table import BLOCK_SLOTS
 from penstock.spark import SourceError, sentence_of
 from penstock.spark.jobs.options import ReadOptions
 from penstock.spark.jobs.scan import JobsReader
@@ -114,3 +115,37 @@ def test_a_tube_of_a_cluster_is_read_at_its_home_and_not_from_every_node(tmp_pat
         assert read(there, "orders") == 3  # The node forwards the scan to the other.
         with pytest.raises(SourceError, match="there is no tube 'nothing'"):
             read(both, "orders,nothing")
+
+
+def test_a_large_tube_is_read_by_several_tasks_each_job_once(url: str, queue: Any, tube: str) -> None:
+    mine = queue.tube(tube)
+    count = 3 * BLOCK_SLOTS
+    mine.put_many([b"%d" % number for number in range(count)])
+    reader = JobsReader(ReadOptions.read({"url": url, "tube": tube, "rowsPerPartition": str(BLOCK_SLOTS)}))
+    parts = reader.partitions()
+    assert len(parts) == 3
+    read = [[row["body"] for batch in reader.read(part) for row in batch.to_pylist()] for part in parts]
+    assert all(read)
+    assert sorted(int(body) for part in read for body in part) == list(range(count))
+    assert len(JobsReader(ReadOptions.read({"url": url, "rowsPerPartition": "5000"})).partitions()) >= 3
+    assert len(JobsReader(ReadOptions.read({"url": url, "tube": tube, "states": "buried"})).partitions()) == 1
+
+
+def test_headers_since_and_session_are_columns_if_they_are_wanted(url: str, queue: Any, tube: str) -> None:
+    mine = queue.tube(tube)
+    for number in range(2):
+        mine.put(b"%d" % number, headers={"trace": b"t%d" % number})
+    taken = mine.take()
+
+    def read(**options: str) -> list[dict[str, Any]]:
+        reader = JobsReader(ReadOptions.read({"url": url, "tube": tube, **options}))
+        return [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
+
+    first, second = read(columns="id,state,headers,since,session,created")
+    assert [first["headers"], second["headers"]] == [[("trace", b"t0")], [("trace", b"t1")]]
+    assert (first["state"], second["state"]) == ("taken", "ready")
+    assert first["session"] is not None and second["session"] is None
+    assert first["since"] >= first["created"] and second["since"] == second["created"]
+    assert "headers" not in read(includeHeaders="false")[0] and "headers" in read()[0]
+    assert list(read(columns="id", includeHeaders="true")[0]) == ["id", "headers"]
+    taken.ack()

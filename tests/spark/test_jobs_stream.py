@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import pickle
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import penstock
 from penstock.spark import SourceError
 from penstock.spark.jobs.options import StreamOptions
 from penstock.spark.jobs.stream import JobsStreamReader
 from penstock.spark.versions import ReadMaxRows
+from tests.server.serving import Server
 from tests.short_spark import until_done
+
+from .conftest import url_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -126,3 +132,66 @@ def test_a_reader_with_an_open_connection_can_be_pickled_for_a_task(url: str, qu
     copy = pickle.loads(pickle.dumps(reader))
     assert [row["body"] for batch in copy.read(part) for row in batch.to_pylist()] == [b"x"]
     reader.stop()
+
+
+def batches_of(reader: JobsStreamReader, count: int, most: int) -> list[list[bytes]]:
+    """Run a stream of `count` batches and one more offset. Return the bodies of each batch."""
+    offset, found = reader.initialOffset(), []
+    for _ in range(count):
+        end = reader.latestOffset(offset, ReadMaxRows(most))
+        parts = reader.partitions(offset, end)
+        found.append([row["body"] for part in parts for batch in reader.read(part) for row in batch.to_pylist()])
+        offset = end
+    assert reader.latestOffset(offset, ReadMaxRows(0)) == offset
+    reader.stop()
+    return found
+
+
+def test_a_stream_takes_the_jobs_of_several_tubes_of_several_servers(
+    url: str, queue: Any, tube: str, start: Callable[..., Server]
+) -> None:
+    other = url_of(start())
+    with penstock.connect(other) as elsewhere:
+        mine = [queue.tube(f"{tube}.a"), queue.tube(f"{tube}.b"), elsewhere.tube(f"{tube}.b")]
+        for each, letter in zip(mine, (b"a", b"b", b"c"), strict=True):
+            each.put_many([letter] * 10)
+        options = {"url": f"{url},{other}", "tube": f"{tube}.a, {tube}.b"}
+        reader = JobsStreamReader(StreamOptions.read(options))
+        reader.prepareForTriggerAvailableNow()
+        first, *others = batches_of(reader, 4, 12)
+        assert Counter(first) == {b"a": 4, b"b": 4, b"c": 4}, "the tubes have equal shares of a batch"
+        assert Counter(body for batch in (first, *others) for body in batch) == {b"a": 10, b"b": 10, b"c": 10}
+        assert [there(each.stats()) for each in mine] == [{}] * 3
+
+
+def test_a_stream_of_several_tubes_continues_from_its_checkpoint(url: str, queue: Any, tube: str) -> None:
+    """After a restart, one tube was removed from the options, and another one was added."""
+    tubes = {name: queue.tube(f"{tube}.{name}") for name in "abc"}
+    for each in tubes.values():
+        each.put_many([b"x", b"y"])
+
+    def stream(*names: str) -> JobsStreamReader:
+        return JobsStreamReader(StreamOptions.read({"url": url, "tube": ",".join(f"{tube}.{name}" for name in names)}))
+
+    first = stream("a", "b")
+    begin = first.initialOffset()
+    end = first.latestOffset(begin, ReadMaxRows(2))
+    first.stop()
+
+    second = stream("b", "c")
+    again = [row for part in second.partitions(begin, end) for batch in second.read(part) for row in batch.to_pylist()]
+    assert sorted(row["tube"] for row in again) == [f"{tube}.a", f"{tube}.b"]
+    last = second.latestOffset(end, ReadMaxRows(10))
+    rest = [row for part in second.partitions(end, last) for batch in second.read(part) for row in batch.to_pylist()]
+    assert Counter(row["tube"] for row in rest) == {f"{tube}.b": 1, f"{tube}.c": 2}
+    assert second.latestOffset(last, ReadMaxRows(0)) == last
+    second.stop()
+    assert [there(each.stats()) for each in tubes.values()] == [{"ready": 1}, {}, {}]
+
+
+def test_a_named_consumer_of_several_tubes_starts_after_its_acked_claims(url: str, queue: Any, tube: str) -> None:
+    for _ in range(2):
+        for name in "ab":
+            queue.tube(f"{tube}.{name}").put(name.encode())
+        options = {"url": url, "tube": f"{tube}.a,{tube}.b", "consumer": tube}
+        assert sorted(batches_of(JobsStreamReader(StreamOptions.read(options)), 1, 10)[0]) == [b"a", b"b"]

@@ -29,6 +29,8 @@ from penstock.pipeline.compact import compact
 from penstock.pipeline.forget import Selection, forget
 from penstock.pipeline.run import Pipeline
 from penstock.pipeline.source import Source
+from penstock.spark import SourceError
+from penstock.spark.jobs.refused_rows import saved
 from tests.lake.faulty_proxy import FaultyStore, faulty_store
 from tests.lake.stores import S3, SECRET, s3_server
 from tests.server.serving import Server
@@ -188,3 +190,20 @@ def test_the_second_of_two_writers_is_refused(spark: SparkSession, s3: S3, histo
         with pytest.raises(LakeInUse, match="was changed by another writer"):
             Pipeline(spark, slow, Source((url_of(history),))).copy(ranges)
     assert Lake(place, s3.options).rows(EVENTS) == 2 * EVENTS_OF_JOBS
+
+
+def test_refused_rows_are_saved_to_s3(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, s3.options[name])
+    bucket = s3.new_lake().removesuffix("/lake")
+    place = f"{bucket}/refused"
+    settings = f"?endpoint_override=127.0.0.1:{s3.port}&scheme=http&region=us-east-1"
+    rows = pa.table({"value": ["x"], "error": ["[RANGE] too long"]})
+    for _ in range(2):  # A repeated batch replaces the file.
+        with saved(rows, f"{place}{settings}".replace("s3:", "s3a:"), "part-1.parquet"):
+            pass
+    files, path = fs.FileSystem.from_uri(f"{place}{settings}")
+    assert [each.base_name for each in files.get_file_info(fs.FileSelector(path))] == ["part-1.parquet"]
+    assert pq.read_table(f"{path}/part-1.parquet", filesystem=files).equals(rows)
+    with pytest.raises(SourceError, match="nothing was published"), saved(rows, f"s3://missing/x{settings}", "part"):
+        raise AssertionError("the block must not run")

@@ -134,7 +134,7 @@ def judge_jobs(
     Either all verdicts are valid and stored, or an error is raised and none is stored. Return the number of jobs.
     """
     engine.advance(now)
-    consumer, _ = _open_claim(engine, name, token, number)
+    consumer, _ = open_claim(engine, name, token, number)
     engine._check_moves()
     for at in range(len(jobs)):
         job = jobs[at]
@@ -154,7 +154,7 @@ def judge_jobs(
 def clear_verdicts(engine: Engine, name: bytes, token: int, number: int, now: i64) -> int:
     """Remove all verdicts on jobs of an open claim, so that the claim can be processed again. Return how many."""
     engine.advance(now)
-    consumer, held = _open_claim(engine, name, token, number)
+    consumer, held = open_claim(engine, name, token, number)
     judged = [job for job in held.jobs if job.extra is not None and job.extra.verdict is not None]
     if judged:
         engine._check_moves()
@@ -165,7 +165,8 @@ def clear_verdicts(engine: Engine, name: bytes, token: int, number: int, now: i6
     return len(judged)
 
 
-def _open_claim(engine: Engine, name: bytes, token: int, number: int) -> tuple[Consumer, Claim]:
+def open_claim(engine: Engine, name: bytes, token: int, number: int) -> tuple[Consumer, Claim]:
+    """Return a consumer and its open claim. Raise Fenced or ClaimGone if verdicts on its jobs are refused."""
     _check_number(number)
     consumer = _consumer(engine, name, token)
     found = consumer.claims.get(number)

@@ -236,6 +236,8 @@ COMMANDS: dict[str, tuple[int, list[str | int]]] = {
     "claim read": (READ, ["consumer", 1]),
     "claim ack": (WRITE, ["consumer", 1]),
     **{f"claim {word}": (WRITE, ["consumer"]) for word in ("renew", "release")},
+    "claim verdict": (WRITE, ["consumer", 1, "CLEAR"]),
+    "claim find": (READ, [NO_JOB.decode()]),
     "claim info": (READ, ["consumer"]),
     "global qlen": (READ, ["q"]),
     "global qpeek": (READ, ["q", 1]),

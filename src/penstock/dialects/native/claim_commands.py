@@ -85,17 +85,18 @@ class ClaimCommands:
         elif size:
             _write_size(caller.reply, made)
         else:
-            self._read(caller, made, shard, False, False, now)
+            self._read(caller, made, shard, False, False, False, now)
 
     def read(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """Run CLAIM READ consumer number [SHARD i n] [PACKED] [HEADERS]: reply with a claim, or with shard `i` of `n`.
+        """Run CLAIM READ consumer number [SHARD i n] [PACKED] [HEADERS] [SINCE]: reply with a claim, or with a shard.
 
-        HEADERS adds the headers to the columns of PACKED. Without PACKED, jobs always have their headers.
+        HEADERS and SINCE add columns to those of PACKED. Without PACKED, jobs always have their headers.
         """
         self._check(caller, args[2])
         shard = _WHOLE_CLAIM
         packed = False
         headers = False
+        since = False
         words = Words(args, 4)
         while words.has_more():
             word = words.option()
@@ -105,18 +106,20 @@ class ClaimCommands:
                 packed = True
             elif word == b"HEADERS":
                 headers = True
+            elif word == b"SINCE":
+                since = True
             else:
-                raise words.unknown(["SHARD", "PACKED", "HEADERS"])
+                raise words.unknown(["SHARD", "PACKED", "HEADERS", "SINCE"])
         claim = claims.read_claim(self._engine, args[2], _parse_number(args[3]), now)
-        self._read(caller, claim, shard, packed, headers, now)
+        self._read(caller, claim, shard, packed, headers, since, now)
 
     def _read(
-        self, caller: Caller, claim: Claim, shard: tuple[int, int], packed: bool, headers: bool, now: i64
+        self, caller: Caller, claim: Claim, shard: tuple[int, int], packed: bool, headers: bool, since: bool, now: i64
     ) -> None:
         # All jobs of a claim are in one tube.
         check_tube(caller, self._engine.tube_of(claim.jobs[0]).name)
         self._native.context.run_sliced(
-            caller, _ReadClaim(self._native, claim, claim.shard(shard[0], shard[1]), packed, headers), now
+            caller, _ReadClaim(self._native, claim, claim.shard(shard[0], shard[1]), packed, headers, since), now
         )
 
     def ack(self, caller: Caller, args: list[bytes], now: i64) -> None:
@@ -145,6 +148,9 @@ class ClaimCommands:
             words.check_end()
             caller.reply.integer(claims.clear_verdicts(self._engine, args[2], token, number, now))
             return
+        # Checked first, because the jobs of a claim that has ended may not exist any more.
+        self._engine.advance(now)
+        claims.open_claim(self._engine, args[2], token, number)
         jobs: list[Job] = []
         verdicts: list[Verdict | None] = []
         while True:
@@ -272,7 +278,9 @@ def _write_size(reply: Reply, claim: Claim) -> None:
 class _ReadClaim(PagedReply):
     """Writes the jobs of a claim, or of one shard of it, in slices. Stops if the claim ends in the meantime."""
 
-    def __init__(self, native: DeliveryCommands, claim: Claim, jobs: list[Job], packed: bool, headers: bool) -> None:
+    def __init__(
+        self, native: DeliveryCommands, claim: Claim, jobs: list[Job], packed: bool, headers: bool, since: bool
+    ) -> None:
         super().__init__()
         self._native = native
         self._claim = claim
@@ -280,6 +288,7 @@ class _ReadClaim(PagedReply):
         self._at: i64 = 0  # The index of the next job.
         self._packed = packed
         self._headers = headers
+        self._since = since
 
     def scan(self, caller: Caller, now: i64) -> bool:
         claim = self._claim
@@ -316,7 +325,7 @@ class _ReadClaim(PagedReply):
         # The page is empty, so this only refuses a reply that is too long.
         self.fits(page, length, True)
         if some:
-            write_packed(self._native, page, some, True, self._headers)
+            write_packed(self._native, page, some, True, self._headers, self._since)
             self.found += 1
 
 

@@ -227,11 +227,12 @@ class JobCommands:
         self._native.context.run_sliced(caller, _HeldJobs(self._native, list(session.held)), now)
 
     def scan(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """Run JOB SCAN cursor [TUBE tube] [STATE state ...] [COUNT n] [SHARD i n] [IDS | PACKED] [NOBODIES] [HEADERS].
+        """Run JOB SCAN cursor [TUBE tube] [STATE state ...] [COUNT n] [SHARD i n] [IDS | PACKED] [further options].
 
         Reply with the next cursor and some jobs: their ids, columns of their fields (PACKED), or a map for each job.
-        HEADERS adds the headers to the columns. The map of a job always has them. SHARD examines only part `i` of `n`
-        disjoint parts of the jobs. Every call of a scan must have the same SHARD.
+        NOBODIES leaves out the bodies. HEADERS adds the headers to the columns, and SINCE the time at which each job
+        entered its state and the session that holds it. The map of a job always has the headers. SHARD examines only
+        part `i` of `n` disjoint parts of the jobs. Every call of a scan must have the same SHARD.
         """
         scan = _Scan(self._native, parse_cursor(args[2]))
         words = Words(args, 3)
@@ -255,8 +256,11 @@ class JobCommands:
                 scan.packed = True
             elif word == b"HEADERS":
                 scan.headers = True
+            elif word == b"SINCE":
+                scan.since = True
             else:
-                raise words.unknown(["TUBE", "STATE", "COUNT", "SHARD", "IDS", "PACKED", "NOBODIES", "HEADERS"])
+                known = ["TUBE", "STATE", "COUNT", "SHARD", "IDS", "PACKED", "NOBODIES", "HEADERS", "SINCE"]
+                raise words.unknown(known)
         self._engine.advance(now)
         self._native.context.run_sliced(caller, scan, now)
 
@@ -333,6 +337,7 @@ class _Scan(PagedReply):
         self.bodies = True  # Reply with bodies; otherwise they are empty.
         self.packed = False  # Reply with columns.
         self.headers = False  # Add the headers to the columns.
+        self.since = False  # Add times and sessions to the columns.
 
     def write_head(self, reply: Reply) -> None:
         reply.array(2)
@@ -378,7 +383,7 @@ class _Scan(PagedReply):
                 break
             some.append(job)
         if some:
-            write_packed(self._native, page, some, self.bodies, self.headers)
+            write_packed(self._native, page, some, self.bodies, self.headers, self.since)
             self.found = 1
         self.add(page)
 

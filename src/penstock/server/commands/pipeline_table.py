@@ -38,7 +38,7 @@ def pipeline_rows(server: Server) -> list[Command]:
             claims.take,
         ),
         command(
-            *("claim read -4 r read", "consumer number [SHARD i n] [PACKED] [HEADERS]"),
+            *("claim read -4 r read", "consumer number [SHARD i n] [PACKED] [HEADERS] [SINCE]"),
             *("Read a claim again, or one shard of it.", claims.read),
         ),
         command(

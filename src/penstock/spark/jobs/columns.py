@@ -13,11 +13,18 @@ from penstock.core.ids import LONG_ID_BYTES
 from penstock.core.states import STATE_NAMES
 from penstock.journal.history.columns import header_column, text_column, var_column
 from penstock.spark.jobs.options import KINDS
-from penstock.spark.jobs.schema import arrow_schema
+from penstock.spark.jobs.schema import SINCE_COLUMNS, arrow_schema
 
 # Bulk strings per group. dialects/native/packed_jobs.py has the table of their contents.
 PACKED_BULKS: Final = 16
-_WITH_HEADERS: Final = PACKED_BULKS + 3
+_HEADERS_BULKS: Final = 3
+_SINCE_BULKS: Final = 2
+# By the number of bulks: whether a group has headers, and whether it has times and sessions.
+_LAYOUTS: Final = {
+    PACKED_BULKS + _HEADERS_BULKS * headers + _SINCE_BULKS * since: (headers, since)
+    for headers in (False, True)
+    for since in (False, True)
+}
 
 _STATES: Final = pa.array(STATE_NAMES)
 _KINDS: Final = pa.array(KINDS)
@@ -44,8 +51,7 @@ def groups_of(answer: Any) -> list[Group]:
     found: list[Group] = commands.items(answer)
     for group in found:
         bulks = [commands.octets(each) for each in commands.items(group)]
-        sizes = {len(bulks), len(found[0])}
-        if sizes not in ({PACKED_BULKS}, {_WITH_HEADERS}) or not _is_whole(bulks):
+        if len(bulks) != len(found[0]) or len(bulks) not in _LAYOUTS or not _is_whole(bulks):
             raise BadAnswer("the server sent packed jobs with inconsistent sizes or offsets")
     return found
 
@@ -56,13 +62,16 @@ def _is_whole(bulks: Group) -> bool:
         return False
     if count and (max(bulks[_STATE]) >= len(STATE_NAMES) or max(bulks[_KIND]) >= len(KINDS)):
         return False
-    if len(bulks) == _WITH_HEADERS and len(bulks[_HEADERS_FIXED]) != count:
+    has_headers, has_since = _LAYOUTS[len(bulks)]
+    if has_headers and len(bulks[_HEADERS_FIXED]) != count:
+        return False
+    if has_since and any(len(each) != 8 * count for each in bulks[-_SINCE_BULKS:]):
         return False
     return all(_are_ends(bulks[at], count, len(bulks[at + 1])) for at in _ends(bulks))
 
 
 def _ends(bulks: Group) -> tuple[int, ...]:
-    return (*_ENDS, _HEADERS_ENDS) if len(bulks) == _WITH_HEADERS else _ENDS
+    return (*_ENDS, _HEADERS_ENDS) if _LAYOUTS[len(bulks)][0] else _ENDS
 
 
 def _are_ends(raw: bytes, count: int, size: int) -> bool:
@@ -72,8 +81,18 @@ def _are_ends(raw: bytes, count: int, size: int) -> bool:
     return bool(ends[0] == 0 and ends[-1] == size and (np.diff(ends) >= 0).all())
 
 
-def batch(groups: list[Group], columns: tuple[str, ...]) -> pa.RecordBatch:
-    """Return the given columns of the jobs in `groups`."""
+def words_of(columns: tuple[str, ...]) -> list[bytes]:
+    """Return the words of a command that asks for PACKED jobs with these columns."""
+    words = [b"PACKED"]
+    if "headers" in columns:
+        words.append(b"HEADERS")
+    if any(name in columns for name in SINCE_COLUMNS):
+        words.append(b"SINCE")
+    return words
+
+
+def batch(groups: list[Group], columns: tuple[str, ...], claim: str | None = None) -> pa.RecordBatch:
+    """Return the given columns of the jobs in `groups`. All of them are in the claim `claim`, if it is given."""
     schema = arrow_schema(columns)
     group = groups[0] if len(groups) == 1 else _joined(groups)
     ids, tube_ends, tubes, states, kinds, once, numbers, created, deliveries, nacks, *var = group
@@ -94,6 +113,9 @@ def batch(groups: list[Group], columns: tuple[str, ...]) -> pa.RecordBatch:
         "once": lambda: pa.array(np.frombuffer(once, dtype="u1") != 0),
         "created": lambda: pa.array(np.frombuffer(created, dtype="<i8") * 1000).cast(schema.field("created").type),
         "headers": lambda: _headers(var_column((var[6], var[7], var[8]), count, pa.binary())),
+        "since": lambda: pa.array(np.frombuffer(var[-2], dtype="<i8") * 1000).cast(schema.field("since").type),
+        "session": lambda: _sessions(np.frombuffer(var[-1], dtype="<i8")),
+        "claim": lambda: pa.array([claim], pa.string()).take(pa.array(np.zeros(count, dtype="i8"))),
     }
     return pa.RecordBatch.from_arrays([made[field.name]() for field in schema], schema=schema)
 
@@ -120,3 +142,7 @@ def _headers(encoded: pa.Array) -> pa.Array:
 
 def _numbers(values: Any) -> pa.Array:
     return pa.array(values, mask=values < 0)
+
+
+def _sessions(values: Any) -> pa.Array:
+    return pa.array(values, mask=values == 0)

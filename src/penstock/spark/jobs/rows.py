@@ -126,12 +126,12 @@ class RowWriter:
             word = _WORDS[name]
             for job, value in zip(jobs, batch.column(name).to_pylist(), strict=True):
                 if value is not None:
-                    job += (word, _time(value) if name in _TIMES else _word(value))
+                    job += (word, as_duration(value) if name in _TIMES else as_word(value))
         if self._has_headers:
             for job, headers in zip(jobs, batch.column("headers").to_pylist(), strict=True):
                 for header, value in headers or ():
                     if value is not None:
-                        job += (b"HEADER", header.encode(), _word(value))
+                        job += (b"HEADER", header.encode(), as_word(value))
         return jobs
 
     def _send(self, rows: _RowGroup, at: int, end: int) -> None:
@@ -197,11 +197,11 @@ def _is_text(kind: pa.DataType) -> bool:
     return any(is_one(kind) for is_one in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view))
 
 
-def _word(value: Any) -> bytes:
+def as_word(value: Any) -> bytes:
     return value if isinstance(value, bytes) else str(value).encode()
 
 
-def _time(value: Any) -> bytes:
+def as_duration(value: Any) -> bytes:
     """Return a duration in the syntax of the server. Numbers are seconds. The server refuses NaN and infinity."""
     if isinstance(value, str) or not math.isfinite(value):
         return str(value).encode()

@@ -21,7 +21,13 @@ COLUMNS: Final = {
     "once": "boolean",
     "created": "timestamp",
     "headers": "map<string,binary>",  # Null if the job has no headers.
+    "since": "timestamp",  # Time at which the job entered its state.
+    "session": "bigint",  # Number of the session that holds the job. Null if none does.
+    "claim": "string",  # In a stream: the claim that holds the job (claim_names.py). Otherwise null.
 }
+
+# The columns that the server sends only if SINCE asks for them.
+SINCE_COLUMNS: Final = ("since", "session")
 
 # Columns of a row that is put. The body is in `body` or `value`; all other columns are optional.
 BODIES: Final = ("body", "value")
@@ -31,8 +37,16 @@ PUT_COLUMNS: Final = (
 )
 
 
-def select_columns(names: Iterable[str]) -> tuple[str, ...]:
-    return column_types.select_columns(names, COLUMNS, "a job")
+# Columns of a row that is a verdict on a job of a stream. The first two are required.
+VERDICT_COLUMNS: Final = ("id", "verdict", "reason", "delay", "tube", "claim")
+
+
+def select_columns(names: Iterable[str], headers: bool | None = None) -> tuple[str, ...]:
+    """Return the columns to read: `names`, or all if it is empty. `headers`, if given, adds or removes the headers."""
+    found = column_types.select_columns(names, COLUMNS, "a job")
+    if headers is None or headers == ("headers" in found):
+        return found
+    return (*found, "headers") if headers else tuple(name for name in found if name != "headers")
 
 
 def ddl(columns: tuple[str, ...]) -> str:

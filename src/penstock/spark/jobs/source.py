@@ -18,10 +18,9 @@ from pyspark.sql.types import (
 from penstock.client.commands import find_tube
 from penstock.core.errors import WrongType
 from penstock.spark.errors import as_source_error
-from penstock.spark.jobs.options import NAME, ReadOptions, StreamOptions, WriteOptions
-from penstock.spark.jobs.schema import BODIES, PUT_COLUMNS, ddl, select_columns
+from penstock.spark.jobs.options import NAME, ReadOptions, StreamOptions, VerdictOptions, WriteOptions, columns_of
+from penstock.spark.jobs.schema import BODIES, PUT_COLUMNS, VERDICT_COLUMNS, ddl
 from penstock.spark.node import Node
-from penstock.spark.options import split_words
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
@@ -41,6 +40,11 @@ _COLUMN_TYPES: dict[str, tuple[type[DataType], ...]] = {
     "priority": _NUMBERS,
     "headers": (MapType,),
 }
+_VERDICT_TYPES: dict[str, tuple[type[DataType], ...]] = {
+    **dict.fromkeys(("id", "verdict", "tube", "claim"), (StringType,)),
+    "reason": _TEXTS,
+    "delay": _TIMES,
+}
 
 
 class JobsSource(DataSource):
@@ -53,7 +57,7 @@ class JobsSource(DataSource):
     def schema(self) -> str:
         """Return the selected columns of a job as DDL."""
         with as_source_error():
-            return ddl(select_columns(split_words(self.options.get("columns"))))
+            return ddl(columns_of(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader that scans the existing jobs without taking them."""
@@ -70,20 +74,45 @@ class JobsSource(DataSource):
         return reader_or_refusal(lambda: JobsStreamReader(StreamOptions.read(self.options)))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Return a writer that puts the rows of a batch as jobs."""
+        """Return a writer that puts the rows of a batch as jobs, or that gives verdicts on jobs of a stream."""
+        from penstock.spark.jobs.verdicts import VerdictsWriter
         from penstock.spark.jobs.write import JobsWriter
 
         with as_source_error():
             if overwrite:
                 raise WrongType('a tube cannot be overwritten; write with .mode("append")')
+            if _are_verdicts(schema):
+                return VerdictsWriter(_check_verdicts(VerdictOptions.read(self.options), schema))
             return JobsWriter(_check_schema(WriteOptions.read(self.options), schema), tuple(schema.names))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
-        """Return a writer that puts the rows of a stream as jobs."""
+        """Return a writer that puts the rows of a stream as jobs, or that gives verdicts on jobs of the stream."""
+        from penstock.spark.jobs.verdicts import VerdictsStreamWriter
         from penstock.spark.jobs.write import JobsStreamWriter
 
         with as_source_error():
+            if _are_verdicts(schema):
+                return VerdictsStreamWriter(_check_verdicts(VerdictOptions.read(self.options), schema))
             return JobsStreamWriter(_check_schema(WriteOptions.read(self.options), schema), tuple(schema.names))
+
+
+def _are_verdicts(schema: StructType) -> bool:
+    return "verdict" in schema.names
+
+
+def _check_verdicts(options: VerdictOptions, schema: StructType) -> VerdictOptions:
+    """Check the columns of verdicts in the driver, because otherwise each Spark task would fail."""
+    for field in schema.fields:
+        if field.name not in VERDICT_COLUMNS:
+            names = ", ".join(VERDICT_COLUMNS)
+            raise WrongType(f"a row with a verdict has no column {field.name!r}; its columns are {names}")
+        if not isinstance(field.dataType, _VERDICT_TYPES[field.name]):
+            raise WrongType(f"column {field.name!r} of a verdict cannot be of type {field.dataType.simpleString()}")
+    if "id" not in schema.names:
+        raise WrongType("the rows have a verdict but no column id, which names the job")
+    if "claim" not in schema.names and len(options.urls) > 1:
+        raise WrongType("verdicts for several servers need the column claim of the stream")
+    return options
 
 
 def _check_schema(options: WriteOptions, schema: StructType) -> WriteOptions:

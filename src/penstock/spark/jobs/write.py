@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,6 +23,7 @@ from penstock.client.commands import REPEAT, Call
 from penstock.core.limits import STAGES_PER_COMMAND_MAX
 from penstock.spark.errors import SourceError, as_source_error
 from penstock.spark.jobs.options import WriteOptions
+from penstock.spark.jobs.refused_rows import saved
 from penstock.spark.jobs.stage import FilledStage
 from penstock.spark.node import Node
 from penstock.spark.versions import DataSourceStreamArrowWriter
@@ -112,25 +113,11 @@ class _StagedWriter:
             yield
             return
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
-        directory = self._options.errors
         table: Table = pa.concat_tables([pa.ipc.open_stream(each).read_all() for each in refused])
-        made = directory / f".{uuid.uuid4().hex}.parquet"
         name = hashlib.sha256(mark.encode()).hexdigest()[:32] if mark else uuid.uuid4().hex
-        try:
-            try:
-                # Only the owner may read the directory, because it contains bodies.
-                directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-                pq.write_table(table, made)
-            except OSError as error:
-                why = error.strerror or error
-                raise SourceError(f"errors: {directory}: {why}; nothing was published") from None
+        with saved(table, self._options.errors, f"part-{name}.parquet"):
             yield
-            made.replace(directory / f"part-{name}.parquet")
-        finally:
-            with suppress(OSError):
-                made.unlink()
 
 
 class JobsWriter(_StagedWriter, DataSourceArrowWriter):
