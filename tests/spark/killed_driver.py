@@ -39,6 +39,19 @@ def put(spark: SparkSession, url: str, tube: str, directory: Path, **trigger: An
     return _started(read, directory, "penstock", trigger, url=url, tube=tube)
 
 
+def judged(spark: SparkSession, url: str, tube: str, directory: Path, **trigger: Any) -> StreamingQuery:
+    """Start a stream that buries every tenth job of a tube, nacks another tenth, and acks the others."""
+    read = spark.readStream.format("penstock").options(url=url, tube=tube, maxRowsPerTrigger=_JOBS_A_BATCH).load()
+    rows = read.selectExpr("id", "claim", "cast(cast(body as string) as int) % 10 as digit")
+    verdicts = rows.selectExpr(
+        "id",
+        "claim",
+        "case digit when 0 then 'bury' when 5 then 'nack' else 'ack' end as verdict",
+        "if(digit = 5, '1h', null) as delay",
+    )
+    return _started(verdicts, directory, "penstock", trigger, url=url)
+
+
 def told(spark: SparkSession, url: str, tube: str, directory: Path, **trigger: Any) -> StreamingQuery:
     """Start a stream that writes the events of a tube to Parquet."""
     read = spark.readStream.format("penstock_events").options(url=url, tube=tube, startingOffsets="earliest")
@@ -59,10 +72,14 @@ _ALL: dict[str, tuple[Callable[..., StreamingQuery], tuple[str, ...], int]] = {
     "ack": (processed, ("CLAIM", "ACK"), 1),
     "write": (put, ("STAGE",), 2),
     "publish": (put, ("PUBLISHONCE",), 2),
+    "verdict": (judged, ("CLAIM", "VERDICT"), 2),
+    "verdict planned": (judged, ("CLAIM", "TAKE"), 2),
+    "verdict read": (judged, ("CLAIM", "READ"), 2),
+    "verdict executed": (judged, ("CLAIM", "ACK"), 1),
     "history": (told, ("JOURNAL", "READ"), 2),
 }
 # The cases in which the server has executed a command without a reply. `make test-spark-versions` uses all cases.
-_MOST_TELLING = ("ack", "publish")
+_MOST_TELLING = ("ack", "publish", "verdict")
 IS_DEEP = os.environ.get("PENSTOCK_SPARK_KILLS") == "1"
 STREAMS = {name: each for name, each in _ALL.items() if IS_DEEP or name in _MOST_TELLING}
 

@@ -26,7 +26,7 @@ from tests.short_spark import SHORT_LIVED, until_done
 
 from .conftest import url_of
 from .killed_driver import JOBS as NUMBER
-from .killed_driver import STREAMS, processed, put
+from .killed_driver import STREAMS, judged, processed, put
 from .test_jobs_stream import there
 from .withheld_replies import Mute
 
@@ -108,6 +108,12 @@ def test_a_driver_that_is_killed_at_any_point_continues_from_its_checkpoint(
                 assert queue.tube(name).events()["acked"] == NUMBER
                 done = [int(row.body) for row in spark.read.parquet(str(tmp_path / name / "done")).collect()]
                 assert sorted(done) == list(range(NUMBER)), name
+            elif work is judged:
+                tenth = NUMBER // 10
+                assert there(stats) == {"buried": tenth, "delayed": tenth}, name
+                happened = queue.tube(name).events()
+                counted = [happened[event] for event in ("acked", "buried", "nacked")]
+                assert counted == [8 * tenth, tenth, tenth], "each verdict takes effect once"
             elif work is put:
                 assert stats["ready"] == NUMBER, name
                 assert {int(job.body) for job in queue.tube(name).jobs("ready", NUMBER)} == set(range(NUMBER))

@@ -17,7 +17,7 @@ from penstock.spark.jobs.options import StreamOptions, VerdictOptions
 from penstock.spark.jobs.stream import JobsStreamReader
 from penstock.spark.jobs.verdicts import TaskVerdicts, VerdictsStreamWriter, VerdictsWriter
 from penstock.spark.versions import ReadMaxRows
-from tests.spark.conftest import url_of
+from tests.spark.conftest import until_done, url_of
 from tests.spark.test_errors import told
 from tests.spark.test_jobs_stream import there
 
@@ -82,7 +82,7 @@ def test_rows_that_cannot_be_parsed_are_buried_and_their_batch_continues(
     mine.put_many([*good[:10], b"{", b'{"amount": -3}', b"{}", *good[10:]])
     read = spark.readStream.format("penstock").options(url=url, tube=tube, rowsPerPartition=5).load()
     write = verdicts_of(read).writeStream.format("penstock").options(url=url).trigger(availableNow=True)
-    assert write.option("checkpointLocation", str(tmp_path)).start().awaitTermination(180)
+    until_done(write.option("checkpointLocation", str(tmp_path)).start)
     assert there(mine.stats()) == {"buried": 1, "delayed": 1}
     assert mine.events()["acked"] == 20
     assert [(job.body, job.meta()["reason"]) for job in mine.jobs("buried")] == [(b"{", "not JSON")]
@@ -104,7 +104,7 @@ def test_foreach_batch_gives_verdicts_without_the_column_claim(
 
     read = spark.readStream.format("penstock").options(url=url, tube=tube, columns="id,body").load()
     write = read.writeStream.foreachBatch(process).trigger(availableNow=True)
-    assert write.option("checkpointLocation", str(tmp_path)).start().awaitTermination(180)
+    until_done(write.option("checkpointLocation", str(tmp_path)).start)
     assert there(mine.stats()) == {"buried": 3}
     assert sorted(job.body for job in mine.jobs("buried")) == [b"0", b"4", b"8"]
 
