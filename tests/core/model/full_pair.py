@@ -9,12 +9,14 @@ from penstock.core import claims
 from penstock.core import policy as p
 from penstock.core import states as s
 from penstock.core.errors import REFUSALS
-from penstock.core.job import BODY_BYTES, Draft, Job
+from penstock.core.job import BODY_BYTES, VERDICT_BURY, VERDICT_MOVE, VERDICT_NACK, Draft, Job, Verdict
 from penstock.core.limits import UNSET
 from penstock.core.states import OK
 
 from .model_pair import FIRST_ID, ModelPair
-from .model_parts import ModelJob
+from .model_parts import ModelJob, ModelVerdict
+
+_KINDS = {"nack": VERDICT_NACK, "bury": VERDICT_BURY, "move": VERDICT_MOVE}
 
 
 class FullPair(ModelPair):
@@ -118,6 +120,20 @@ class FullPair(ModelPair):
         return self.both(
             lambda: getattr(claims, command)(self.engine, *args, self.now),
             lambda: getattr(self.model, command)(*args, self.now),
+        )
+
+    def judge(self, name: bytes, token: int, number: int, given: list[tuple[int, ModelVerdict | None]]) -> object:
+        """Give verdicts on jobs that exist."""
+        engine_jobs = [self.engine.jobs.find(FIRST_ID + job) for job, _ in given]
+        model_jobs = [next(each for each in self.model.jobs if each.number == job) for job, _ in given]
+        verdicts = [verdict for _, verdict in given]
+        native = [
+            None if each is None else Verdict(_KINDS[each.kind], each.reason, each.delay_ms, each.tube)
+            for each in verdicts
+        ]
+        return self.both(
+            lambda: claims.judge_jobs(self.engine, name, token, number, engine_jobs, native, self.now),
+            lambda: self.model.judge(name, token, number, list(zip(model_jobs, verdicts, strict=True)), self.now),
         )
 
     def next_claim(self, name: bytes) -> int:

@@ -12,6 +12,7 @@ from penstock.core.policy import TubePolicy
 from penstock.core.retry import parse_retry
 
 from .full_pair import FullPair
+from .model_parts import ModelVerdict
 
 STATES = ["ready", "taken", "delayed", "buried", "done", "zombie"]
 RETRIES = [
@@ -65,7 +66,7 @@ class JobCommands:
             *[(5, self.wait_put), (4, self.wait_end), (2, self.requeue), (3, self.done), (2, self.ack_with_more)],
             *[(2, self.snatch), (3, self.restart), (3, self.switch), (4, self.move), (1, self.release_all)],
             *[(3, self.alter), (8, self.claim), (2, self.read_claim), (3, self.ack_claims), (2, self.renew_claims)],
-            *[(1, self.release_claims), (3, self.delete_claimed)],
+            *[(1, self.release_claims), (3, self.delete_claimed), (6, self.judge)],
         ]
 
     def add_options(self, draft: Draft, policy: TubePolicy) -> None:
@@ -168,6 +169,21 @@ class JobCommands:
 
     def release_claims(self) -> None:
         self.pair.on_claims("release_claims", *self.reader())
+
+    def judge(self) -> None:
+        """Give a verdict on one or two jobs of a claim, sometimes with the number of another claim."""
+        name, token = self.reader()
+        consumer = self.pair.model.consumers.get(name)
+        if consumer is None or not consumer.claims:
+            return
+        number = self.random.choice([*consumer.claims, consumer.newest])
+        claim = self.random.choice(list(consumer.claims.values()))
+        verdicts = [
+            *(None, ModelVerdict("nack", b"why"), ModelVerdict("nack", delay_ms=7), ModelVerdict("bury", b"bad")),
+            *(ModelVerdict("move", b"odd", tube=name) for name in self.pair.names),
+            ModelVerdict("move", delay_ms=7, tube=self.random.choice(self.pair.names)),
+        ]
+        self.pair.judge(name, token, number, [(job.number, self.random.choice(verdicts)) for job in claim.jobs[:2]])
 
     def delete_claimed(self) -> None:
         claimed = [job.number for job in self.pair.model.jobs if job.claim]

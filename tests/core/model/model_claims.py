@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from penstock.core import limits
-from penstock.core.limits import NEVER
+from penstock.core.limits import NEVER, PRIORITY_UNSET, UNSET
 
 from .model_job_commands import ModelJobCommands
-from .model_parts import ModelClaim, ModelConsumer, ModelTube, require
+from .model_parts import (
+    ModelClaim,
+    ModelConsumer,
+    ModelJob,
+    ModelTube,
+    ModelVerdict,
+    check_return,
+    require,
+)
+from .model_puts import has_room
 
 
 class FullModel(ModelJobCommands):
@@ -85,11 +94,66 @@ class FullModel(ModelJobCommands):
         finished = [claim for number, claim in consumer.claims.items() if number <= upto]
         for claim in finished:
             for job in claim.jobs:
-                self.end_as_acked(job)
+                if job.verdict is not None and not job.doomed:
+                    self.execute(job, job.verdict)
+                else:
+                    self.end_as_acked(job)
             del consumer.claims[claim.number]
         consumer.acked = max(consumer.acked, upto)
         self.settle()
         return sum(len(claim.jobs) for claim in finished)
+
+    def judge(
+        self, name: bytes, token: int, number: int, given: list[tuple[ModelJob, ModelVerdict | None]], now: int
+    ) -> int:
+        self.advance(now)
+        require(0 <= number < NEVER, "RANGE")
+        consumer = self.consumer(name, token)
+        require(number in consumer.claims, "CLAIMGONE")
+        for job, verdict in given:
+            require(job in consumer.claims[number].jobs, "NOTTAKEN")
+            if verdict is not None:
+                self.check_verdict(job, verdict)
+        self.accept(consumer, token)
+        for job, verdict in given:
+            if job.verdict != verdict:
+                job.verdict = verdict
+                self.happen(job, "judged", "taken")
+        self.settle()
+        return len(given)
+
+    def check_verdict(self, job: ModelJob, verdict: ModelVerdict) -> None:
+        delayed_in = job.tube
+        require(verdict.kind != "bury" or job.tube.policy.has_bury, "UNSUPPORTED")
+        if verdict.kind == "move":
+            require(verdict.tube in self.tubes, "NOTUBE")
+            target = delayed_in = self.tubes[verdict.tube]
+            require(target is not job.tube, "RANGE")
+            require(not target.paused_in, "PAUSED")
+            if target.policy.capacity or target.policy.capacity_bytes:
+                fits = has_room(self.jobs, target, 1, len(job.body))
+                require(fits and not self.put_waits(target), "FULL")
+        if verdict.delay_ms != UNSET:
+            check_return(delayed_in, verdict.delay_ms, UNSET, PRIORITY_UNSET)
+
+    def execute(self, job: ModelJob, verdict: ModelVerdict) -> None:
+        if verdict.reason or verdict.kind == "bury":
+            job.reason = verdict.reason
+        if verdict.kind == "nack":
+            job.nacks += 1
+            self.fail(job, "nacked", verdict.delay_ms)
+        elif verdict.kind == "move" and verdict.tube in self.tubes:
+            target = self.tubes[verdict.tube]
+            if verdict.delay_ms > 0 and target.policy.has_delay:
+                job.wake = self.now + verdict.delay_ms
+                self.transfer(job, target, "moved in delayed", "delayed")
+            else:
+                self.transfer(job, target, "moved in", "ready")
+        else:
+            if verdict.kind == "move":
+                job.reason = b"the job cannot move to the tube of its verdict, because the tube was dropped"
+            job.buries += 1
+            self.happen(job, "buried", "buried")
 
     def release_claims(self, name: bytes, token: int, now: int) -> int:
         self.advance(now)

@@ -115,7 +115,7 @@ class ModelMoves:
         if job.holder is not None:
             swap_out(job.holder.held, job)
             job.holder = None
-        job.claim = None
+        job.claim = job.verdict = None
         if job.tube.policy.keys != p.KEYS_NONE:
             self.wake_takers(job)
 
@@ -157,18 +157,23 @@ class ModelMoves:
         if self.take_waits(job.tube):
             self.wake(job.tube, [job.key] if job.tube.key_lines else [])
 
-    def fail(self, job: ModelJob, cause: str) -> None:
-        """End a failed delivery: give the job back, or apply its retry policy or that of its tube."""
+    def fail(self, job: ModelJob, cause: str, delay_ms: int = UNSET) -> None:
+        """End a failed delivery: give the job back, or apply its retry policy or that of its tube.
+
+        A delay that is given replaces that of the policy.
+        """
         retry = job.retry
         if retry is None and job.tube.policy.retry:
             retry = parse_retry(job.tube.policy.retry)
         self.happen(job, cause, "ready")
-        if retry is None:
-            return
-        if retry.tries > 0 and job.deliveries >= retry.tries:
+        if retry is not None and retry.tries > 0 and job.deliveries >= retry.tries:
             self.give_up(job, retry)
-        elif retry_wait(retry, job.deliveries) > 0:
-            job.wake = self.now + retry_wait(retry, job.deliveries)
+            return
+        wait = 0 if retry is None else retry_wait(retry, job.deliveries)
+        if delay_ms != UNSET:
+            wait = delay_ms
+        if wait > 0:
+            job.wake = self.now + wait
             self.happen(job, "held back", "delayed")
 
     def give_up(self, job: ModelJob, retry: RetryPolicy) -> None:

@@ -108,6 +108,16 @@ class ModelClaim:
     set_at: int = 0
 
 
+@dataclass(frozen=True)
+class ModelVerdict:
+    """What happens to a job instead of an ack when its claim is acked."""
+
+    kind: str  # nack, bury or move.
+    reason: bytes = b""
+    delay_ms: int = UNSET
+    tube: bytes = b""
+
+
 @dataclass(eq=False)
 class ModelConsumer:
     name: bytes
@@ -135,6 +145,7 @@ class ModelJob:
     given: int = PRIORITY_UNSET  # Priority before urgent or requeue replaced it.
     claim: ModelClaim | None = None
     doomed: bool = False
+    verdict: ModelVerdict | None = None
     wake: int = NEVER  # Time at which the state delayed, taken or zombie ends by itself.
     state: str = "gone"
     since: int = 0  # Time at which it entered this state.
