@@ -142,29 +142,54 @@ class Bench:
         self.measure("jobs/put", jobs, server, put, goal)
         rows.unpersist()
 
-    def stream(self, jobs: int, goal: float) -> None:
-        """Measure a stream that claims, processes and acks jobs."""
+    def scan(self, jobs: int) -> None:
+        """Measure reading the jobs of a tube by one task and by several tasks."""
         server = processes.penstock("--appendfsync", "everysec")
         with connect(url(server)) as queue:
             tube = queue.tube("bench", "fifo")
-            self.measure_stream(server, tube, jobs, goal)
+            for _ in range(jobs // 10_000):
+                tube.put_many([b"x" * 100] * 10_000)
+        read = self.spark.read.format("penstock").options(url=url(server), tube="bench")
+        one, *others = [
+            self.measure(f"jobs/scan, {tasks} tasks", jobs, server, _to_nothing(_scan(read, jobs, tasks)))
+            for tasks in (1, 2, 8)
+        ]
+        for each in others:
+            print(f"{each.name}: {each.cores['node'] / one.cores['node']:.2f} of the node's CPU time", file=sys.stderr)
 
-    def measure_stream(self, server: Server, tube: Any, jobs: int, goal: float) -> None:
+    def stream(self, jobs: int, goal: float, judged: bool = False) -> None:
+        """Measure a stream that claims, processes and acks jobs, or one that buries every hundredth job."""
+        server = processes.penstock("--appendfsync", "everysec")
+        with connect(url(server)) as queue:
+            tube = queue.tube("bench", "fifo")
+            self.measure_stream(server, tube, jobs, goal, judged)
+
+    def measure_stream(self, server: Server, tube: Any, jobs: int, goal: float, judged: bool) -> None:
         """Measure the query, without the time to fill the tube."""
         best: Figures | None = None
         for _ in range(self._rounds + 1):
             for _ in range(jobs // 10_000):
                 tube.put_many([b"x" * 100] * 10_000)
             read = self.spark.readStream.format("penstock").options(url=url(server), tube="bench").load()
+            if judged:
+                read = read.selectExpr("id", "claim", "if(hash(id) % 100 = 0, 'bury', 'ack') as verdict")
             checkpoint = tempfile.mkdtemp(prefix="penstock-bench-")
             before, began = _cores(server), time.perf_counter()
-            write = read.writeStream.format("noop").option("checkpointLocation", checkpoint)
+            sink = {"url": url(server)} if judged else {}
+            write = read.writeStream.format("penstock" if judged else "noop").options(**sink)
+            write = write.option("checkpointLocation", checkpoint)
             write.trigger(availableNow=True).start().awaitTermination()
             wall_s = time.perf_counter() - began
             after = _cores(server)
             shutil.rmtree(checkpoint)
             assert tube.stats()["ready"] + tube.stats()["taken"] == 0
-            now = Figures("jobs/stream", jobs, wall_s, {who: after[who] - before[who] for who in after}, goal)
+            now = Figures(
+                "jobs/stream, verdicts" if judged else "jobs/stream",
+                jobs,
+                wall_s,
+                {who: after[who] - before[who] for who in after},
+                goal,
+            )
             best = now if best is None or now.wall_s < best.wall_s else best
         assert best is not None
         self.figures.append(best)
@@ -196,6 +221,10 @@ def _serve(directory: str) -> Server:
             return server
         except NoServer:
             time.sleep(0.1)
+
+
+def _scan(read: Any, jobs: int, tasks: int) -> Callable[[], Any]:
+    return lambda: read.option("rowsPerPartition", -(-jobs // tasks)).load()
 
 
 def _to_nothing(made: Callable[[], Any]) -> Callable[[], None]:
@@ -245,7 +274,8 @@ def main(arguments: list[str]) -> int:
         prog="python -m bench.spark", description="Measure the Spark connector with a running server."
     )
     parser.add_argument("--quick", action="store_true", help="run the short form with a tenth of the rows")
-    parser.add_argument("--only", metavar="NAME", action="append", help="events, events-1, hour, put, stream")
+    names = "events, events-1, hour, put, scan, stream, verdicts"
+    parser.add_argument("--only", metavar="NAME", action="append", help=names)
     options = parser.parse_args(arguments)
     size = 1 if options.quick else 10
     bench = Bench(rounds=2 if options.quick else 3)
@@ -255,7 +285,9 @@ def main(arguments: list[str]) -> int:
         "events-1": lambda: bench.events("1 a frame", 100_000 * size // 2, 1, 400_000),
         "hour": lambda: bench.hour(200_000 * size, 50),
         "put": lambda: bench.put(50_000 * size, 100_000),
-        "stream": lambda: bench.stream(30_000 * size, 30_000),
+        "scan": lambda: bench.scan(100_000 * size),
+        "stream": lambda: bench.stream(30_000 * size, 60_000),
+        "verdicts": lambda: bench.stream(30_000 * size, 60_000, judged=True),
     }
     for name, part in parts.items():
         if not options.only or name in options.only:

@@ -17,7 +17,8 @@ from penstock.spark.jobs.options import StreamOptions, VerdictOptions
 from penstock.spark.jobs.stream import JobsStreamReader
 from penstock.spark.jobs.verdicts import TaskVerdicts, VerdictsStreamWriter, VerdictsWriter
 from penstock.spark.versions import ReadMaxRows
-from tests.spark.conftest import until_done, url_of
+from tests.short_spark import until_done
+from tests.spark.conftest import url_of
 from tests.spark.test_errors import told
 from tests.spark.test_jobs_stream import there
 
