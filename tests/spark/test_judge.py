@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from penstock.core import claims
 from penstock.core import policy as p
 from penstock.core.engine import Engine
-from penstock.core.job import Draft
+from penstock.core.job import VERDICT_BURY, VERDICT_MOVE, VERDICT_NACK, Draft, Verdict
+from penstock.core.limits import UNSET
 from penstock.core.sessions import Session
 from penstock.pipeline.judge.finding import CANNOT_TELL, KEPT
 from penstock.pipeline.judge.judge import PROMISES, judge, judge_with_clocks
@@ -60,6 +62,8 @@ def a_day(engine: Engine, commit: Callable[[int], None]) -> None:
         "once": p.DISQUE,
         "full": dataclasses.replace(p.LIMFIFOTTL, capacity=2),
         "chosen": dataclasses.replace(p.XQUEUE, first_integer=100),
+        "claimed": p.FIFOTTL,
+        "moved": p.FIFOTTL,
     }
     tubes = {name: engine.create_tube(name.encode(), policy, shop.now) for name, policy in make.items()}
     for _ in range(4):
@@ -90,6 +94,19 @@ def a_day(engine: Engine, commit: Callable[[int], None]) -> None:
     shop.ack(shop.take(tubes["chosen"]))
     shop.put(tubes["chosen"], number=7)
     shop.ack(shop.take(tubes["chosen"]))
+    judge_a_claim(shop, tubes["claimed"], tubes["moved"])
+
+
+def judge_a_claim(shop: Shop, tube: Any, target: Any) -> None:
+    """Claim four jobs, nack, bury and move three of them by verdicts, and ack the claim."""
+    for _ in range(4):
+        shop.put(tube)
+    claim = shop.act(shop.ann, lambda: claims.claim(shop.engine, b"reader", 1, 1, tube, 4, 60 * SECOND, shop.now))
+    verdicts = [Verdict(VERDICT_NACK, b"", 0, b""), Verdict(VERDICT_BURY, b"", UNSET, b"")]
+    verdicts.append(Verdict(VERDICT_MOVE, b"", UNSET, target.name))
+    jobs = claim.jobs[:3]
+    shop.act(shop.ann, lambda: claims.judge_jobs(shop.engine, b"reader", 1, 1, jobs, verdicts, shop.now))
+    shop.act(shop.ann, lambda: claims.ack_claims(shop.engine, b"reader", 1, 1, shop.now))
 
 
 def two_lives(engine: Engine, commit: Callable[[int], None]) -> None:
@@ -276,6 +293,17 @@ def by_a_stranger_in_version_1(rows: list[Row]) -> int:
     return int(rows[at]["position"])
 
 
+def without_a_verdict(event: str) -> Callable[[list[Row]], int]:
+    """Turn the ack of a claimed job, on which there was no verdict, into another event."""
+
+    def forge(rows: list[Row]) -> int:
+        at = nth(rows, "claimed", "acked")
+        rows[at] |= {"event": event, "after": {"nacked": "ready", "buried": "buried"}[event]}
+        return int(rows[at]["position"])
+
+    return forge
+
+
 # By name: the promise that is broken, and the forgery, which returns the position of the event that breaks it.
 FORGERIES: dict[str, tuple[str, Callable[[list[Row]], int]]] = {
     "a time moved back": ("time", moved_back),
@@ -284,6 +312,8 @@ FORGERIES: dict[str, tuple[str, Callable[[list[Row]], int]]] = {
     "an ack after the ttr": ("late", late_ack),
     "an ack by a stranger": ("strangers", by_a_stranger("acked")),
     "a nack by a stranger": ("strangers", by_a_stranger("nacked")),
+    "a nack of a claimed job without a verdict": ("strangers", without_a_verdict("nacked")),
+    "a bury of a claimed job without a verdict": ("strangers", without_a_verdict("buried")),
     "an ack by a stranger in version 1": ("strangers", by_a_stranger_in_version_1),
     "two of one key": ("keys", two_of_one_key),
     "at most once twice": ("once", twice_at_most_once),
@@ -381,6 +411,8 @@ def real() -> Histories:
 
 
 def test_an_untouched_history_has_no_finding(spark: SparkSession, real: Histories) -> None:
+    claimed = {row["event"] for row in real.events if row["node"] == "day" and row["tube"] == "claimed"}
+    assert claimed >= {"judged", "nacked", "buried", "moved out", "acked"}
     result = judge_with_clocks(spark, *real.frames(spark))
     assert {finding.name: finding.examples for finding in result.findings if finding.broken} == {}
     assert [finding.name for finding in result.findings] == list(PROMISES)
@@ -417,7 +449,7 @@ def test_what_cannot_be_judged_is_said(spark: SparkSession) -> None:
     assert verdicts["lost"].verdict == KEPT
     for name in ("order", "early", "keys", "capacity", "strangers"):
         assert verdicts[name].verdict == CANNOT_TELL
-        assert "the policy of 6 tubes is not known" in verdicts[name].unjudged
+        assert "the policy of 8 tubes is not known" in verdicts[name].unjudged
     assert "version 1 of the log" in verdicts["strangers"].unjudged
 
 
