@@ -396,6 +396,42 @@ FOUND_WITH_TUBES_AND_OPTIONS: dict[str, tuple[int, str]] = {
         "iproto_grace_ms=2000 iproto_share=0.3 hold_share=0.2 cut_share=0.0 "
         "features=claims,crowded,half_close,few_guests",
     ),
+    "a ttr ended on the clock of a standby, which was ahead": (
+        10_621,
+        "nodes=5 node_timeout_ms=2000 journal=always sync_us=1000 turn_us=100 drift_ppm=50000 delay_us=5000 "
+        "loss=0.0 duplication=0.0 encoded=0 producers=1 consumers=3 queues=1 jobs=40 replicate=3 retry_s=1 "
+        "ttl_s=86400 delay_s=0 body_bytes=100,4000 async_share=0.0 nack_share=0.3 drop_share=0.1 "
+        "elsewhere_share=0.0 fast_share=0.0 working_share=0.0 chaos_ms=9634 "
+        "nemeses=one_way,kill,pause,failing_disk,leave,join,wipe,rehome,lost_home faults_every_ms=1000 "
+        "tubes=2,3,4,5 grace_ms=0,2000 iproto_grace_ms=2000 iproto_share=1.0 hold_share=0.2 cut_share=0.05 "
+        "features=claims,users,late_tubes,big_bodies",
+    ),
+    "a renewal counted a claim whose take had no reply yet": (
+        16_846,
+        "nodes=1 node_timeout_ms=2000 journal=everysec sync_us=200 turn_us=20 drift_ppm=0 delay_us=5000 loss=0.0 "
+        "duplication=0.0 encoded=0 producers=3 consumers=4 queues=1 jobs=100 replicate=3 retry_s=1 ttl_s=86400 "
+        "delay_s=0 body_bytes=1 async_share=0.0 nack_share=0.1 drop_share=0.3 elsewhere_share=0.0 fast_share=0.0 "
+        "working_share=0.0 chaos_ms=5808 nemeses=power_cut,pause,full_disk faults_every_ms=300 tubes=0,4,6 "
+        "grace_ms=0 iproto_grace_ms=0 iproto_share=1.0 hold_share=0.2 cut_share=0.0 features=claims,crowded,once",
+    ),
+    "a mark was lost with the home of its tube": (
+        18_465,
+        "nodes=3 node_timeout_ms=2000 journal=always sync_us=50 turn_us=20 drift_ppm=1000 delay_us=5000 loss=0.0 "
+        "duplication=0.0 encoded=1 producers=1 consumers=1 queues=1 jobs=30 replicate=3 retry_s=1 ttl_s=86400 "
+        "delay_s=0 body_bytes=1 async_share=0.0 nack_share=0.1 drop_share=0.1 elsewhere_share=0.0 fast_share=0.0 "
+        "working_share=0.0 chaos_ms=8089 nemeses=slow_disk,full_disk,snapshot,rehome faults_every_ms=300 "
+        "tubes=2,3,4 grace_ms=0,500 iproto_grace_ms=0 iproto_share=0.5 hold_share=0.2 cut_share=0.2 "
+        "features=stages,pipelines,big_bodies",
+    ),
+    "a mark was lost with the home of its tube, after lost messages": (
+        14_174,
+        "nodes=3 node_timeout_ms=2000 journal=always sync_us=8000 turn_us=100 drift_ppm=0 delay_us=5000 "
+        "loss=0.001 duplication=0.0 encoded=1 producers=3 consumers=3 queues=1 jobs=100 replicate=3 retry_s=1 "
+        "ttl_s=86400 delay_s=0 body_bytes=100 async_share=0.0 nack_share=0.0 drop_share=0.0 elsewhere_share=0.0 "
+        "fast_share=0.0 working_share=0.0 chaos_ms=9538 nemeses=one_way,full_disk,hang_up,rehome "
+        "faults_every_ms=300 tubes=1,3,4,5 grace_ms=0 iproto_grace_ms=0 iproto_share=0.5 hold_share=0.6 "
+        "cut_share=0.05 features=stages,half_close,big_bodies,loading",
+    ),
 }
 
 

@@ -279,7 +279,8 @@ class ClaimReader(TubeClient):
     def _were_renewed(self, asked: int, answer: object | None) -> None:
         if isinstance(answer, ErrorReply):
             self._refuse(answer, list(self.open))
-        elif answer == len(self.open):
+        elif answer == len(self.open) and self.pending is None:
+            # With a pending take, the number may include its claim instead of one that has ended.
             for record in self.open.values():
                 self._renewed(record, self._lease_end(asked))
         elif answer is not None:

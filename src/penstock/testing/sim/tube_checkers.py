@@ -219,6 +219,12 @@ def _held_until(world: TubeWorld, lease: Lease, of_job: list[Lease]) -> int:
         may_end = finish.token == lease.take.token or finish.verb == "bury"
         if may_end and (finish.outcome == UNKNOWN or finish.ended >= lease.delivered):
             until = min(until, finish.invoked)
+    if world.options.drift_ppm:
+        # A standby continues on its own clock, which may be ahead. Then a ttr, lease or grace time ends early.
+        replaced = [fault for fault in world.history.faults if fault.kind.startswith("rehome")]
+        until = min(
+            [until, *(max(fault.began, lease.delivered) for fault in replaced if fault.ended > lease.delivered)]
+        )
     if lease.claim_until:
         return min(until, lease.claim_until)
     if lease.tube.ttr_ms:
