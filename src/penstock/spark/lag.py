@@ -6,8 +6,8 @@ URLs of the nodes, it asks them for the present ends instead. Its figures then a
 
 from __future__ import annotations
 
+import ast
 import contextlib
-import json
 import re
 import threading
 import time
@@ -182,10 +182,13 @@ def _age_s(node: Node, position: int) -> float | None:
 
 
 def _offset_of(text: Any) -> dict[str, int]:
-    """Return the offset of a stream of events from Spark's progress, or an empty dict for another source."""
+    """Return the offset of a stream of events from Spark's progress, or an empty dict for another source.
+
+    Spark 4.0 and 4.1 can have the text of a Python dict here instead of JSON. Our offsets are Python literals in both.
+    """
     try:
-        found = json.loads(text) if isinstance(text, str) else None
-    except ValueError:
+        found = ast.literal_eval(text) if isinstance(text, str) else None
+    except (ValueError, SyntaxError):
         return {}
     if not isinstance(found, dict) or not all(_NODE_ID.fullmatch(node) for node in found):
         return {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -21,8 +22,10 @@ if TYPE_CHECKING:
 NODE = "a" * 40
 
 
-def progress(name: str | None, reached: Any, end: Any, run: str = "run") -> Any:
-    source = SimpleNamespace(endOffset=json.dumps(reached), latestOffset=json.dumps(end))
+def progress(
+    name: str | None, reached: Any, end: Any, run: str = "run", as_text: Callable[[Any], str] = json.dumps
+) -> Any:
+    source = SimpleNamespace(endOffset=as_text(reached), latestOffset=as_text(end))
     return SimpleNamespace(progress=SimpleNamespace(sources=[source], runId=run, id="id", name=name))
 
 
@@ -37,6 +40,12 @@ def test_the_lag_is_that_of_the_last_batch_if_no_node_can_be_asked() -> None:
     assert "penstock_spark_lag_seconds{" not in listener.metrics()
     listener.onQueryTerminated(SimpleNamespace(runId="run"))  # type: ignore[arg-type]
     assert listener.lags() == []
+
+
+def test_offsets_can_be_the_text_of_a_dict_as_in_older_versions_of_spark() -> None:
+    listener = LagListener()
+    listener.onQueryProgress(progress("q", {NODE: 100}, {NODE: 150}, as_text=str))
+    assert [lag.rows for lag in listener.lags()] == [50]
 
 
 def test_a_node_that_is_down_does_not_hide_the_lag() -> None:
