@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 
 from penstock._extras import not_installed
 from penstock.spark.errors import SourceError
-from penstock.spark.java import java_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -93,6 +92,9 @@ def _connect_session(master: str, settings: dict[str, str]) -> SparkSession:
 
 def prepare(master: str, quiet: bool = False) -> None:
     """Set the environment variables that Spark needs for Java, Python and its local address, if they are not set."""
+    # Not at the top: it needs Spark, and without Spark `session` reports that it is missing.
+    from penstock.spark.java import java_home
+
     home = java_home(quiet)
     if home is not None:
         os.environ["JAVA_HOME"] = home
