@@ -191,6 +191,7 @@ def test_a_driver_that_processes_a_claim_again_clears_its_verdicts(wire: Wire, q
         (["JOB", "D-00000000-000000000000000000000000-0000", "nack"], "(BADID|NOJOB) "),
         (["CLEAR", "JOB"], "SYNTAX "),
         (["{id}", "nack"], "SYNTAX "),
+        (["TOKEN", "0"], "SYNTAX CLAIM VERDICT needs CLEAR, or JOB with an id and a verdict"),
         (["JOB", "{id}", "nack", "COLOUR", "red"], "SYNTAX "),
     ],
 )

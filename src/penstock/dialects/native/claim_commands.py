@@ -143,6 +143,8 @@ class ClaimCommands:
         word = words.option()
         if word == b"TOKEN":
             token = words.integer()
+            if not words.has_more():
+                raise BadSyntax("CLAIM VERDICT needs CLEAR, or JOB with an id and a verdict")
             word = words.option()
         if word == b"CLEAR":
             words.check_end()
