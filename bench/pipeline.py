@@ -23,6 +23,7 @@ from pyspark.sql import SparkSession
 
 import penstock
 from bench.cpu import CpuMeter
+from bench.server.processes import wait_until_loaded
 from penstock.lake.lake import Lake
 from penstock.lake.tables import EVENTS
 from penstock.pipeline.audit import audit
@@ -79,17 +80,6 @@ def serve(directory: Path) -> Iterator[str]:
     finally:
         server.terminate()
         server.wait()
-
-
-def wait_until_loaded(url: str) -> None:
-    for _ in range(3_000):
-        try:
-            with penstock.connect(url) as queue:
-                queue.tubes()
-            return
-        except penstock.PenstockError:
-            time.sleep(0.1)
-    raise SystemExit(f"{url} did not start")
 
 
 class Stages:

@@ -28,7 +28,6 @@ from bench.server import processes
 from bench.server.processes import Server
 from penstock import connect
 from penstock._build import is_compiled
-from penstock.core.errors import NoServer
 from penstock.host.clock import wall_ms
 
 if TYPE_CHECKING:
@@ -215,12 +214,8 @@ def url(server: Server) -> str:
 def _serve(directory: str) -> Server:
     """Start a server that keeps the history of a directory. Wait until it has loaded the directory."""
     server = processes.penstock("--dir", directory, "--history-bytes", "1tb", "--history", "365d")
-    while True:
-        try:
-            connect(url(server)).close()
-            return server
-        except NoServer:
-            time.sleep(0.1)
+    processes.wait_until_loaded(url(server))
+    return server
 
 
 def _scan(read: Any, jobs: int, tasks: int) -> Callable[[], Any]:

@@ -15,9 +15,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.child import environment
+from penstock import PenstockError, connect
 
 _START_S = 10.0
 _ANSWER_S = 60.0
+_LOADED_S = 300.0
 _TICKS_S = os.sysconf("SC_CLK_TCK")
 
 
@@ -54,6 +56,20 @@ def command(*words: object) -> bytes:
     """Return a RESP command as bytes."""
     parts = [word if isinstance(word, bytes) else str(word).encode() for word in words]
     return b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%s\r\n" % (len(part), part) for part in parts)
+
+
+def wait_until_loaded(url: str) -> None:
+    """Wait until a server has loaded its directory. Exit if it has not after five minutes, or does not run."""
+    end = time.monotonic() + _LOADED_S
+    while time.monotonic() < end:
+        try:
+            with connect(url) as queue:
+                queue.tubes()
+            return
+        except PenstockError:
+            # It does not listen yet, or it loads its journal.
+            time.sleep(0.1)
+    raise SystemExit(f"{url} did not start")
 
 
 def is_there(program: str) -> bool:
