@@ -1,7 +1,8 @@
-"""Reads a directory without a lock. A node may use the directory, and remove files from it, at the same time."""
+"""Reads a directory without a lock. A node may use the directory, and remove or rewrite its files, at the same time."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Final, TypeVar
 
@@ -17,8 +18,8 @@ T = TypeVar("T")
 def read_consistently(disk: ReadableDisk, look: Callable[[], T], is_wrong: Callable[[T], bool] = lambda _: False) -> T:
     """Call `look`, which reads the directory, and return its result.
 
-    If `look` fails because files were removed meanwhile, call it again. Also call it again if files were removed and
-    `is_wrong` returns True for the result. Raise CommandError after several attempts.
+    If `look` fails because files were removed or rewritten meanwhile, call it again. Also call it again if that
+    happened and `is_wrong` returns True for the result. Raise CommandError after several attempts.
     """
     for _ in range(_ATTEMPTS_MAX):
         before = _log_files(disk)
@@ -35,5 +36,10 @@ def read_consistently(disk: ReadableDisk, look: Callable[[], T], is_wrong: Calla
     raise CommandError("the files of the log change faster than they can be read; try again")
 
 
-def _log_files(disk: ReadableDisk) -> set[str]:
-    return {*segment_names(disk), *snapshot_names(disk)}
+def _log_files(disk: ReadableDisk) -> set[tuple[str, int]]:
+    """Return names and sizes. A file that is written has its full size from the start, and a rewritten file another."""
+    found = set()
+    for name in (*segment_names(disk), *snapshot_names(disk)):
+        with contextlib.suppress(FileNotFoundError):
+            found.add((name, disk.size(name)))
+    return found

@@ -31,13 +31,14 @@ from penstock.journal.history.columns import SCHEMA, batches
 from penstock.journal.history.follower import LogFollower
 from penstock.journal.history.index import SegmentIndex, decode_blocks, decode_index
 from penstock.journal.history.reader import Reader
-from penstock.journal.maintenance.retention import Retention, trim, without_bodies
+from penstock.journal.maintenance.retention import Retention, rewrite, trim, without_bodies
 from penstock.journal.maintenance.snapshot import take_snapshot
 from penstock.journal.recovery.opening import Opened, open_log
 from penstock.journal.recovery.repair import repair
-from penstock.journal.segment import FrameFile, index_name, number_of, segment_name, segment_names
+from penstock.journal.segment import FrameFile, index_name, number_of, remove_index, segment_name, segment_names
 from penstock.testing.disk import MemoryDisk
 from penstock.wire.headers import encode_headers
+from tests.journal.changing_disk import ChangingDisk
 from tests.journal.history.arrow_digests import block_of
 from tests.journal.maintenance.test_snapshot import Life
 from tests.journal.recovery.old_logs import LOGS
@@ -274,6 +275,45 @@ def test_bodies_that_are_removed_during_a_read_leave_no_hole(disk: MemoryDisk) -
     check_covered(found, start, expected[-1].end)
     ends = {block.end: block for block in expected}
     assert [without(block) for block in found[1:]] == [without(ends[block.end]) for block in found[1:]]
+
+
+READS: dict[str, Callable[[LogFollower, int, int], int]] = {
+    "digests": lambda follower, start, end: follower.digests(start, end, 10).next,
+    "events": lambda follower, start, end: start + len(follower.events(start, end, 10_000, 1 << 30, None).events),
+    "frames": lambda follower, start, end: follower.read(start, end, 1 << 30, names=True).next,
+}
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+@pytest.mark.parametrize("start", [1, 900])
+@pytest.mark.parametrize("indexed", [True, False])
+def test_a_page_is_complete_if_its_segment_is_rewritten_at_any_step_of_the_read(
+    indexed: bool, start: int, read: Callable[[LogFollower, int, int], int]
+) -> None:
+    disk = MemoryDisk()
+    opened = new_log(disk)
+    put_many(opened, 1_000)
+    end = opened.log.durable
+    take_snapshot(disk, opened.log, opened.engine, WALL, WALL)
+    opened.log.close(WALL, WALL)
+    [name] = full_segments(disk)
+    if indexed:
+        write_index(disk, name)
+
+    def remove_bodies(copy: MemoryDisk) -> None:
+        remove_index(copy, number_of(name))
+        rewrite(copy, name, bodies=False)
+
+    # The reader has read the segment once, so it has stored its size and its index.
+    changing, step = ChangingDisk(disk.copy()), 0
+    while step <= changing.steps:
+        step += 1
+        changing = ChangingDisk(disk.copy())
+        follower = LogFollower(changing, Reader(changing))
+        assert read(follower, start, end) == end
+        changing.steps, changing.happens = 0, {step: functools.partial(remove_bodies, changing.disk)}
+        assert read(follower, start, end) == end
+    assert step > 3
 
 
 class MaintainedDirectory:

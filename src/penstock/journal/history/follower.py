@@ -11,12 +11,13 @@ import contextlib
 import threading
 import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 from penstock.core.errors import DamagedJournal, OutOfRange, Trimmed
 from penstock.journal import frame as f
+from penstock.journal.consistent_read import read_consistently
 from penstock.journal.disk import ReadableDisk
 from penstock.journal.history.block import BlockDigest
 from penstock.journal.history.reader import Event, Reader
@@ -36,6 +37,8 @@ _DIGESTS_S: Final = 0.25
 
 # Number of events to decode before other threads get their turn.
 _SLICE_EVENTS: Final = 64
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -113,6 +116,9 @@ class LogFollower:
         `names` the result also has the tube names of the first frame's segment. With `one_file`, all frames are of one
         file.
         """
+        return self._retry(lambda: self._read(position, end, bytes_max, names, one_file))
+
+    def _read(self, position: int, end: int, bytes_max: int, names: bool, one_file: bool) -> FramePage:
         parts: list[bytes] = []
         called: dict[int, bytes] = {}
         length, upto = 0, position
@@ -145,6 +151,9 @@ class LogFollower:
         The result has at least one event. If only the events of `tube` are wanted, a page can contain fewer events, or
         none, before `end` is reached. The caller then continues with the next page.
         """
+        return self._retry(lambda: self._events(position, end, count, bytes_max, tube))
+
+    def _events(self, position: int, end: int, count: int, bytes_max: int, tube: bytes | None) -> EventPage:
         self._check_kept(position, end)
         page = EventPage(position)
         length = 0
@@ -166,6 +175,9 @@ class LogFollower:
 
         The result has at least one block. It has fewer blocks if it takes long to compute them.
         """
+        return self._retry(lambda: self._digests(position, end, count))
+
+    def _digests(self, position: int, end: int, count: int) -> BlockPage:
         self._check_kept(position, end)
         page = BlockPage(position)
         stop = time.monotonic() + _DIGESTS_S
@@ -179,6 +191,13 @@ class LogFollower:
             self._check_kept(position, end)
             raise _unreadable(position)
         return page
+
+    def _retry(self, look: Callable[[], T]) -> T:
+        """Return the result of `look`. Call it again if it fails because a segment was rewritten meanwhile."""
+        try:
+            return look()
+        except DamagedJournal:
+            return read_consistently(self._disk, look)
 
     def _check_kept(self, position: int, end: int) -> None:
         first = self.first(end) if position < end else 0
