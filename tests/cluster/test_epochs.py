@@ -147,6 +147,24 @@ def report(town: MemberNetwork, node: bytes, epoch: int) -> bool:
     return node in town.nodes[A].peers
 
 
+def test_a_node_that_knew_only_the_epoch_of_a_standby_accepts_it_when_gossip_reports_it(town: MemberNetwork) -> None:
+    # As above, but the operator has told all nodes the new epoch (CLUSTER EPOCH) before the standby started.
+    new = town.build()
+    town.nodes[A].host, new.announced = "10.0.0.99", town.nodes[A].host
+    new.host = new.announced
+    town.meet(HEIR, B)
+    old = town.nodes[A].myself
+    for number in (B, C):
+        assert town.nodes[number].raise_epoch(old, 1, town.now)
+    town.run(4 * TIMEOUT_MS)
+    assert old not in town.nodes[B].peers and old not in town.nodes[C].peers
+    standby = town.build()
+    standby.myself, standby.epoch = old, 1
+    town.meet(4, B)
+    town.run(3_000)
+    assert is_the_node(town, standby) and town.nodes[C].peers[old].is_reachable()
+
+
 def test_a_node_that_another_one_has_displaced_does_not_come_back_through_gossip_without_a_standby() -> None:
     town = town_of(3)
     old = town.nodes[C].myself

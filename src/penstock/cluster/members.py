@@ -14,7 +14,7 @@ Differences from Disque:
   table of the receiver, so this node has to send MEET.
 - If another id answers at the address of a node, no jobs are sent to the node. If the node has not appeared at another
   address after two timeouts, it is removed. Gossip about it is then ignored for a minute, unless the gossip is about a
-  standby that has replaced it, which its greater epoch shows.
+  standby that has replaced it: its epoch is greater, or this node knows the epoch but has not met the standby yet.
 - A node whose own process was suspended sends PING again before it suspects others.
 - A node has an epoch, which is raised when a standby takes it over. Of two processes with the same id, the one with the
   lower epoch is refused and is informed that it was replaced.
@@ -719,7 +719,9 @@ class Members:
             return
         if peer.lost_at and now - peer.lost_at > 2 * timeout:
             self._remove(peer.id)
-            self._displaced[peer.id] = now + FORGOTTEN_MS
+            if peer.has_spoken or not peer.epoch:
+                self._displaced[peer.id] = now + FORGOTTEN_MS
+            # Otherwise a standby has replaced the node and has not greeted this node yet: reports of it are welcome.
             return
         if not peer.ping_sent:
             if not peer.linked:
