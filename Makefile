@@ -5,7 +5,7 @@ SHELL := bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup tools demo test test-compiled test-spark test-spark-versions test-kills test-cluster-lake \
+.PHONY: help setup tools demo test check test-compiled test-spark test-spark-versions test-kills test-cluster-lake \
 	test-simulation test-fronts test-interpreted fuzz sim record-seeds homes mutants lint format generate docs bench bench-spark bench-pipeline instructions wheel clean FORCE
 
 VENV := .venv
@@ -35,6 +35,10 @@ demo: setup ## run the demo, with Spark if it is available; it ends with a table
 
 test: ## build, lint and run all tests, compiled and interpreted
 	+@scripts/test.sh
+
+check: lint ## two minutes: lint, house rules, generated files, and the tests of the pure packages on the source
+	@PYTHONPATH=src PENSTOCK_EXPECT=interpreted $(PY) -m pytest -q tests/test_house_rules.py tests/test_prose.py \
+		tests/test_generated_code.py tests/docs/test_generated.py $(PURE) $(ARGS)
 
 test-compiled: tools setup ## run the tests on the installed, compiled package (ARGS="-k name" is passed to pytest)
 	@env -u PYTHONPATH PENSTOCK_EXPECT=compiled $(PY) -m pytest $(addprefix --ignore=,tests/spark tests/simulation $(FRONTS)) $(ARGS)
