@@ -330,9 +330,21 @@ class Unauthenticated(CommandError):
 
 
 class WrongPassword(CommandError):
-    """Wrong user or password; check both in the URL, and write % as %25 and @ as %40."""
+    """Wrong user or password, or an expired token; check both in the URL, and write % as %25 and @ as %40."""
 
     code: ClassVar[str] = "WRONGPASS"
+
+
+class BadToken(CommandError):
+    """This is no token of this server, or it has expired or was revoked; create a new one."""
+
+    code: ClassVar[str] = "BADTOKEN"
+
+
+class NoUsers(CommandError):
+    """The server has no password and no users, so clients need no token; configure users first."""
+
+    code: ClassVar[str] = "NOUSERS"
 
 
 class NotAllowed(CommandError):

@@ -38,6 +38,30 @@ class Glob:
                 return False
         return all(rest is _STAR for rest in parts[part:])
 
+    def covers(self, other: Glob) -> bool:
+        """Return whether this pattern certainly matches every name that `other` matches.
+
+        The parts of `other` are matched like the characters of a name. Some pairs that need a comparison of several
+        stars at once are not found. For them the result is False.
+        """
+        parts, theirs = self._parts, other._parts
+        at = part = 0
+        behind_star = -1
+        star_took = 0
+        while at < len(theirs):
+            if part < len(parts) and parts[part] is _STAR:
+                part += 1
+                behind_star, star_took = part, at
+            elif part < len(parts) and parts[part].includes(theirs[at]):
+                at += 1
+                part += 1
+            elif behind_star >= 0:
+                star_took += 1
+                at, part = star_took, behind_star
+            else:
+                return False
+        return all(rest is _STAR for rest in parts[part:])
+
 
 class _Character:
     """A set of characters: some ranges, or everything outside of them."""
@@ -49,9 +73,19 @@ class _Character:
     def accepts(self, character: str) -> bool:
         return any(low <= character <= high for low, high in self._ranges) != self._negated
 
+    def includes(self, other: _Character) -> bool:
+        """Return whether this set has all characters of `other`. A star has them all, but no set includes a star."""
+        if other is _STAR:
+            return False
+        if len(other._ranges) == 1 and not other._negated and other._ranges[0][0] == other._ranges[0][1]:
+            return self.accepts(other._ranges[0][0])
+        return all(self.accepts(character) for character in _CHARACTERS if other.accepts(character))
+
 
 _ANY: Final = _Character([], negated=True)
 _STAR: Final = _Character([])  # Any number of characters. `accepts` is not used for it.
+# The characters of names in latin-1, in which each byte is one character.
+_CHARACTERS: Final = [chr(byte) for byte in range(256)]
 
 
 def _parts(pattern: str) -> list[_Character]:
@@ -133,6 +167,27 @@ class TubePatterns:
         if other.any_tube:
             return other
         return TubePatterns([*self.texts, *[text for text in other.texts if text not in self.texts]])
+
+    def covers(self, text: bytes) -> bool:
+        """Return whether one of these patterns certainly allows every tube that the pattern `text` matches."""
+        if self.any_tube or text in self.texts:
+            return True
+        wanted = Glob(text.decode("latin-1"))
+        for own in self.texts:
+            if Glob(own.decode("latin-1")).covers(wanted):
+                return True
+        return False
+
+    def within(self, texts: list[bytes]) -> TubePatterns:
+        """Return patterns that match only tubes which these patterns and one of `texts` match.
+
+        Two patterns that overlap without one covering the other are left out, because no single pattern matches
+        exactly what both match.
+        """
+        wanted = TubePatterns(texts)
+        found = {text: None for text in texts if self.covers(text)}
+        found.update({own: None for own in self.texts if wanted.covers(own)})
+        return TubePatterns(list(found))
 
 
 EVERY_TUBE: Final = TubePatterns([_EVERY])

@@ -24,6 +24,7 @@ from penstock.dialects.native.tube_commands import TubeCommands
 from penstock.dialects.tarantool.queue15_functions import Queue15Functions
 from penstock.dialects.xqueue.spaces import XqueueSpaces
 from penstock.host.host import Host
+from penstock.journal.identity import identity
 from penstock.journal.maintenance.retention import Retention
 from penstock.node.context import CommandContext
 from penstock.node.dispatch import Dispatcher
@@ -36,6 +37,7 @@ from penstock.server.net.clients import Clients, Limits
 from penstock.server.net.connection import Connection
 from penstock.server.net.descriptors import clients_that_fit, share
 from penstock.server.net.logins import Logins
+from penstock.server.net.tokens import Tokens
 from penstock.server.peers.bus import OPENING_MAX, STRANGERS_MAX
 from penstock.server.peers.membership import Membership
 from penstock.wire.errors import Refused
@@ -85,6 +87,7 @@ class Server:
         self.turn_loop = TurnLoop(host, loop, self.dispatcher)
         self.turn = self.turn_loop.turn
         self.accounts = Accounts()
+        self.tokens = Tokens(_token_secret(config, host), self.accounts)
         self.logins = Logins(self.turn, loop)
         self.clients = Clients(self.turn, self.accounts, Limits())
         self.context = CommandContext(host.engine, host.ids, host.node.encode(), host.body_of, host.make_room_now)
@@ -379,6 +382,13 @@ class Server:
             self.rewrite_config()
         self.restart_s = delay_s
         self.stop()
+
+
+def _token_secret(config: Config, host: Host) -> bytes:
+    """Return the secret that tokens are signed with: all nodes of a cluster must have the same one."""
+    if config.cluster_secret:
+        return to_bytes(config.cluster_secret)
+    return secrets.token_bytes(32) if host.disk is None else identity(host.disk).key
 
 
 def start_again() -> None:

@@ -249,7 +249,7 @@ COMMANDS: dict[str, tuple[int, list[str | int]]] = {
     "journal files": (ADMIN, []),
     "journal fetch": (ADMIN, ["segment-0000000001.log", 0]),
 }
-EVERYBODYS = {"hello", "auth", "ping", "time", "command", "client", "identify", "call"}
+EVERYBODYS = {"hello", "auth", "ping", "time", "token", "command", "client", "identify", "call"}
 USERS = {"reader": READ, "writer": WRITE, "admin": ADMIN, "tester": DEBUG}
 
 

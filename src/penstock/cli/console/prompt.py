@@ -103,9 +103,9 @@ def _save_history(path: Path) -> None:
 
 
 def _is_secret(words: list[str]) -> bool:
-    """Return whether a line contains a password or a session token, which must not be stored in the history file."""
+    """Return whether a line contains a password or a token, which must not be stored in the history file."""
     lower = [word.lower() for word in words]
     if lower[0] == "config":
         settings = map(find, words[2:])
         return any(setting is not None and setting.secret for setting in settings)
-    return "auth" in lower or lower[0] == "identify" or any(word.endswith(".identify") for word in lower[:2])
+    return "auth" in lower or lower[0] in ("identify", "token") or any(word.endswith(".identify") for word in lower[:2])

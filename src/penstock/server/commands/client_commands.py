@@ -26,9 +26,9 @@ _ADMINISTRATIVE: Final = frozenset([b"LIST", b"KILL", b"PAUSE"])
 _WORDS_MAX: Final = 32
 _WORD_BYTES_MAX: Final = 128
 
-# Commands whose arguments are passwords, or tokens that let a client join a session. (The TOKEN of CLAIM is none: it is
-# a fencing token, a number that every user may read with CLAIM INFO.)
-_SECRET_COMMANDS: Final = frozenset([b"auth", b"hello", b"identify"])
+# Commands whose arguments are passwords, access tokens, or tokens that let a client join a session. (The TOKEN of CLAIM
+# is none: it is a fencing token, a number that every user may read with CLAIM INFO.)
+_SECRET_COMMANDS: Final = frozenset([b"auth", b"hello", b"identify", b"token"])
 
 # Escapes of bytes that cannot be written between double quotes. One byte is one character of latin-1.
 _ESCAPED: Final = {byte: f"\\x{byte:02x}" for byte in range(256) if not 32 <= byte < 127} | {

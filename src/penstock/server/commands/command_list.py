@@ -11,6 +11,7 @@ from penstock.server.commands.command_table import install
 from penstock.server.commands.function_table import function_rows
 from penstock.server.commands.native_table import native_rows
 from penstock.server.commands.pipeline_table import pipeline_rows
+from penstock.server.commands.token_table import token_rows
 from penstock.server.config.configuration import load
 from penstock.server.server import Server
 
@@ -24,7 +25,7 @@ def tables() -> tuple[list[Command], list[Command]]:
     try:
         server = Server(load(None, [], {}, Path()), Host(0), loop)
         install(server)
-        rows = [*native_rows(server), *pipeline_rows(server), *function_rows(server)]
+        rows = [*native_rows(server), *pipeline_rows(server), *token_rows(server), *function_rows(server)]
         native = {row.name.partition(b" ")[0] for row in rows}
     finally:
         loop.close()

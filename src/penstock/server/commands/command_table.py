@@ -19,6 +19,7 @@ from penstock.server.commands.persistence_commands import Persistence
 from penstock.server.commands.pipeline_table import pipeline_rows
 from penstock.server.commands.scan_commands import ScanCommands
 from penstock.server.commands.slowlog_commands import Latency, Slowlog
+from penstock.server.commands.token_table import token_rows
 from penstock.server.hooks import ServerHooks, connect_server
 from penstock.server.server import Server
 
@@ -131,7 +132,8 @@ def install(server: Server) -> Info:
         command("shutdown -1 arl admin", "[REWRITE-AOF]", "Stop the server.", persistence.shutdown),
         command("debug -2 a debug", GRAMMAR, "Run a subcommand for tests.", debugging.debug),
     ]
-    for row in commands_of([*rows, *native_rows(server), *pipeline_rows(server), *function_rows(server)]):
+    native = [*native_rows(server), *pipeline_rows(server), *token_rows(server), *function_rows(server)]
+    for row in commands_of([*rows, *native]):
         server.dispatcher.add(row, row.name)
     connect_server(server, ServerHooks(server, clients.show, slowlog, latency))
     return info

@@ -17,6 +17,7 @@ from penstock.cluster.messages import (
     NODE_SUSPECTED,
 )
 from penstock.cluster.peers import NOADDR
+from penstock.core.errors import BadToken
 from penstock.node.caller import GROUPS
 from penstock.node.dispatch import Command
 from penstock.server.config.words import to_text
@@ -118,12 +119,12 @@ class ConnectionCommands:
             reply.bulks([peer.id, peer.host.encode(), b"%d" % int(peer.port), b"%d" % priority])
 
     def auth(self, caller: Connection, args: list[bytes], now: int) -> None:
-        """Run AUTH [user] password: log the client in."""
+        """Run AUTH [user] password: log the client in. A token can take the place of the password."""
         if len(args) > 3:
             raise Refused(SYNTAX)
         if len(args) == 3:
             self._log_in(caller, to_text(args[1]), args[2], _WRONG_PAIR, caller.reply.ok)
-        elif not self._server.accounts.has_default_password:
+        elif not self._server.accounts.has_default_password and self._server.tokens.read(args[1]) is None:
             raise Refused(b"ERR Client sent AUTH, but no password is set")
         else:
             self._log_in(caller, DEFAULT_USER, args[1], _WRONG, caller.reply.ok)
@@ -241,6 +242,7 @@ class _RespLogin(Login):
         accept: Callable[[], None],
     ) -> None:
         self._accounts = server.accounts
+        self._tokens = server.tokens
         self._reply = caller.reply
         self._name = name
         self._password = password
@@ -252,11 +254,21 @@ class _RespLogin(Login):
             return None
         return self._accounts.log_in(self._name, self._password)
 
+    def account_of_token(self, now: int) -> Account | None:
+        token = self._tokens.read(self._password)
+        # A client that gives no user name logs in as the default user. A token contains the name.
+        if token is None or self._name not in (token.user, DEFAULT_USER):
+            return None
+        return self._tokens.account(token, now)
+
     def accept(self) -> None:
         self._accept()
 
     def refuse(self) -> None:
         self._reply.error(self._refusal)
+
+    def refuse_token(self, reason: BadToken) -> None:
+        self._reply.error(b"WRONGPASS " + str(reason).encode())
 
     def refuse_as_busy(self, sentence: str) -> None:
         self._reply.error(b"BUSY " + sentence.encode())

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from penstock.core.errors import OutOfRange
+from penstock.core.limits import NEVER
 from penstock.core.tube_patterns import EVERY_TUBE, TubePatterns
 from penstock.node.caller import EVERYTHING, GROUPS
 from penstock.node.client import DEFAULT_USER as DEFAULT_USER
@@ -37,6 +38,29 @@ class Account:
         self._secret = secret
         self.tubes = tubes
         self.truncates: set[bytes] = set()  # Tubes that the user was granted to truncate.
+        self.user = self  # The user itself, if this is the account of a token.
+        self.expires_ms = NEVER  # When the token of this account expires.
+        self.token_name = ""
+
+    @property
+    def is_of_token(self) -> bool:
+        """Return whether a client of this account logged in with a token."""
+        return self.user is not self
+
+    @property
+    def credential(self) -> bytes:
+        """Return bytes that differ for different passwords of a user."""
+        return self._secret or b""
+
+    def limited(self, groups: int, tubes: list[bytes] | None, expires_ms: int, token_name: str) -> Account:
+        """Return the account of a token of this user: only these command classes and, unless None, these tubes."""
+        patterns = self.tubes if tubes is None else self.tubes.within(tubes)
+        account = Account(self.name, self._secret, self.groups & groups, patterns)
+        account.truncates = self.truncates
+        account.user = self
+        account.expires_ms = expires_ms
+        account.token_name = token_name
+        return account
 
     def has_password(self, password: bytes) -> bool:
         """Return whether the password is right. The comparison takes equally long for right and wrong passwords."""
@@ -110,7 +134,11 @@ class Accounts:
 
     def admits(self, account: Account) -> bool:
         """Return whether a client may stay connected: its account is still valid, or there are no users."""
-        return not self._users or self._users.get(account.name) is account
+        return not self._users or self._users.get(account.name) is account.user
+
+    def find(self, name: str) -> Account | None:
+        """Return the user with this name, or None."""
+        return self._users.get(name)
 
     def log_in(self, name: str, password: bytes) -> Account | None:
         """Return the user with this name and password, or None. An unknown name takes as long as a wrong password."""

@@ -86,6 +86,7 @@ class Clients:
         self._unknown: dict[Connection, float] = {}
         self._unfinished: dict[Connection, float] = {}
         self._slow: dict[Connection, float] = {}
+        self._with_tokens: dict[Connection, None] = {}  # Clients that logged in with a token, which expires.
         self._held: dict[Connection, None] = {}
         self._closing: dict[Connection, None] = {}  # Connections closed here whose transports have not reported it yet.
         self.handshakes = Handshakes(self._make_room_for_handshake)
@@ -200,11 +201,15 @@ class Clients:
 
     def _unwatch(self, connection: Connection) -> None:
         those: dict[Any, Any]
-        for those in (self._unknown, self._unfinished, self._slow, self._held, self.monitors):
+        for those in (self._unknown, self._unfinished, self._slow, self._held, self._with_tokens, self.monitors):
             those.pop(connection, None)
 
     def authenticated(self, connection: Connection) -> None:
         self._unknown.pop(connection, None)
+        if connection.user.is_of_token:
+            self._with_tokens[connection] = None
+        else:
+            self._with_tokens.pop(connection, None)
         connection.transport.set_write_buffer_limits(high=UNSENT_BYTES_HIGH)
 
     def set_unfinished(self, connection: Connection, unfinished: bool) -> None:
@@ -255,6 +260,8 @@ class Clients:
         for connection in _began_before(self._slow, now - limits.output_soft_s):
             if limits.output_soft and connection.buffered() > limits.output_soft:
                 self._close(connection, "soft limit of client-output-buffer-limit exceeded")
+        for connection in [each for each in self._with_tokens if each.user.expires_ms <= self._turn.clock.now()]:
+            self._close(connection, "token expired")
         self._close_largest()
         for connection in list(self._held):
             # The end of a connection that is not read goes unnoticed otherwise.

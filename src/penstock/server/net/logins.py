@@ -4,6 +4,8 @@ An address that sends many wrong passwords is delayed. Each later login from it,
 the password is compared, so the time of the reply tells a guesser nothing. The number of logins that wait is
 limited per address, so more connections do not mean more guesses. Both protocols use the same delay and the same limit.
 
+A token (`tokens.py`) is neither delayed nor counted, because its signature cannot be guessed.
+
 `access.py` has the users and compares the passwords.
 """
 
@@ -16,6 +18,7 @@ import time
 from collections import deque
 from typing import Final
 
+from penstock.core.errors import BadToken
 from penstock.node.caller import Caller
 from penstock.node.turn import SuspendedCommand, Turn
 from penstock.server.net.access import Account
@@ -49,12 +52,23 @@ class Login:
         """Return the account whose password was given, or None if the password is wrong."""
         raise NotImplementedError
 
+    def account_of_token(self, now: int) -> Account | None:
+        """Return the account of the token that was given in place of a password, or None if none was given.
+
+        Raise BadToken if the token is expired or revoked.
+        """
+        return None
+
     def accept(self) -> None:
         """Write the reply for a client that is now logged in."""
         raise NotImplementedError
 
     def refuse(self) -> None:
         """Write the reply for a client whose password is wrong."""
+        raise NotImplementedError
+
+    def refuse_token(self, reason: BadToken) -> None:
+        """Write the reply for a client whose token is expired or revoked. Only RESP has tokens."""
         raise NotImplementedError
 
     def refuse_as_busy(self, sentence: str) -> None:
@@ -82,8 +96,15 @@ class Logins:
         if caller.entry_node:
             login.refuse()
             return
+        try:
+            account = login.account_of_token(self._turn.now)
+        except BadToken as reason:
+            login.refuse_token(reason)
+            return
         source = source_of(caller.address)
-        if not self._is_delayed(source):
+        if account is not None:
+            self._accept(caller, login, account)
+        elif not self._is_delayed(source):
             self.compare(caller, login)
         elif self._waiting.get(source, 0) >= WAITING_MAX:
             login.refuse_as_busy(_TOO_MANY)
@@ -100,8 +121,11 @@ class Logins:
             self._was_wrong(caller.address)
             login.refuse()
         else:
-            caller.log_in_as(account)
-            login.accept()
+            self._accept(caller, login, account)
+
+    def _accept(self, caller: Connection, login: Login, account: Account) -> None:
+        caller.log_in_as(account)
+        login.accept()
 
     def leave(self, source: str) -> None:
         """Record that a delayed login of `source` no longer waits."""
