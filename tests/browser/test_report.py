@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock.cli.commands.pipeline_report import write_page
+from penstock.cli.commands.pipeline.report import write_page
 from penstock.report.build import build_report
 from penstock.report.section import Report
 from penstock.report.targets import parse_target

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from penstock.cli.commands import pipeline_report
+from penstock.cli.commands.pipeline import report as pipeline_report
 from penstock.cli.main import app
 from penstock.report.source import AuditResult, Finding
 

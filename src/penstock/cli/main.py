@@ -20,7 +20,6 @@ from penstock.cli.commands import (
     bench,
     check,
     cli,
-    cluster,
     completion,
     config,
     context,
@@ -28,7 +27,6 @@ from penstock.cli.commands import (
     import_jobs,
     job,
     journal,
-    pipeline,
     put,
     serve,
     sim,
@@ -38,6 +36,8 @@ from penstock.cli.commands import (
     top,
     tube,
 )
+from penstock.cli.commands.cluster.group import app as cluster
+from penstock.cli.commands.pipeline.group import app as pipeline
 from penstock.cli.errors import Program
 from penstock.cli.options import CommandGroup
 
@@ -58,7 +58,7 @@ app.command(rich_help_panel=QUEUE)(tube.kick)
 app.add_typer(job.app, name="job", rich_help_panel=JOBS)
 app.add_typer(tube.app, name="tube", rich_help_panel=QUEUE)
 app.add_typer(dlq.app, name="dlq", rich_help_panel=QUEUE)
-app.add_typer(cluster.app, name="cluster", rich_help_panel=QUEUE)
+app.add_typer(cluster, name="cluster", rich_help_panel=QUEUE)
 app.command(rich_help_panel=WATCH)(stats.stats)
 app.command(rich_help_panel=WATCH)(top.top)
 app.add_typer(check.app, name="check", rich_help_panel=WATCH)
@@ -71,7 +71,7 @@ app.command(rich_help_panel=SERVER)(backup.backup)
 app.command(rich_help_panel=SERVER)(backup.restore)
 app.command(rich_help_panel=SERVER)(standby.standby)
 app.add_typer(import_jobs.app, name="import", rich_help_panel=SERVER)
-app.add_typer(pipeline.app, name="pipeline", rich_help_panel=SERVER)
+app.add_typer(pipeline, name="pipeline", rich_help_panel=SERVER)
 # Everything after the command's name belongs to the command, even words that look like options.
 app.command(rich_help_panel=SHELL, context_settings={"allow_interspersed_args": False})(cli.cli)
 app.add_typer(context.app, name="context", rich_help_panel=SHELL)

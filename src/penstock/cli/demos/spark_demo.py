@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from penstock.cli.commands.pipeline_report import write_page
+from penstock.cli.commands.pipeline.report import write_page
 from penstock.cli.demos import crawler
 from penstock.cli.demos.crawler import Page, Visits, conclusion, domain_results
 from penstock.cli.targets import connect

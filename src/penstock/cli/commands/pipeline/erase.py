@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.commands.pipeline_run import Master, Tables, open_lake, user_tables
+from penstock.cli.commands.pipeline.run import Master, Tables, open_lake, user_tables
 from penstock.cli.errors import USAGE, fail
 from penstock.cli.lake_options import LakeOptions, day_option, require_spark
 from penstock.cli.option_values import parse_duration

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import penstock
-from penstock.cli.commands.pipeline_run import Master
+from penstock.cli.commands.pipeline.run import Master
 from penstock.cli.errors import REFUSED, USAGE, fail, print_error
 from penstock.cli.lake_options import LakeOptions, StorageOptions, require_spark
 from penstock.cli.option_values import rate_option

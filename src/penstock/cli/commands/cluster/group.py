@@ -262,7 +262,7 @@ def rehome(
     delivered at most once are buried, because the old node may have delivered them. The new node runs when you start
     `penstock serve` on DIR.
     """
-    from penstock.cli.commands.cluster_rehome import run
+    from penstock.cli.commands.cluster.rehome import run
 
     run(directory, via, nodes_file, force, dry_run, out)
 

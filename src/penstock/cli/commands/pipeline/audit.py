@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.commands.pipeline_run import Master, SourceOptions, all_events, new_events, open_lake
+from penstock.cli.commands.pipeline.run import Master, SourceOptions, all_events, new_events, open_lake
 from penstock.cli.errors import ERROR, NOTHING
 from penstock.cli.lake_options import LakeOptions, require_spark
 from penstock.cli.output import Column, Output
