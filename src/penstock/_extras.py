@@ -22,6 +22,11 @@ def extra_of(module: str | None) -> str:
     return _EXTRAS.get((module or "").partition(".")[0], "")
 
 
+def extras() -> dict[str, tuple[str, ...]]:
+    """Return the modules that Penstock imports from the packages of each extra."""
+    return dict(_PACKAGES)
+
+
 def not_installed(module: str | None, extra: str) -> str:
     """Return the clause that says which package is missing and which extra installs it."""
     package = (module or "").partition(".")[0].replace("_", "-")

@@ -24,6 +24,7 @@ from penstock.cli.commands import (
     config,
     context,
     dlq,
+    doctor,
     import_jobs,
     job,
     journal,
@@ -76,6 +77,7 @@ app.add_typer(pipeline, name="pipeline", rich_help_panel=SERVER)
 app.command(rich_help_panel=SHELL, context_settings={"allow_interspersed_args": False})(cli.cli)
 app.add_typer(context.app, name="context", rich_help_panel=SHELL)
 app.command(rich_help_panel=SHELL)(completion.completion)
+app.command(rich_help_panel=SHELL)(doctor.doctor)
 
 
 def version_line() -> str:

@@ -22,6 +22,7 @@ from penstock.cli.cluster_nodes import (
     list_nodes,
     wait_for,
 )
+from penstock.cli.commands.cluster.gather import gather
 from penstock.cli.errors import ERROR, NOT_FOUND, NOTHING, fail, message_of, parsing_answer
 from penstock.cli.option_values import Yes, duration_option
 from penstock.cli.options import CommandGroup
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     pass
 
 app = CommandGroup(help="Show and change a cluster.")
+app.command()(gather)
 
 # Maximum number of tube names in a message.
 _NAMES_MAX: Final = 5
