@@ -68,7 +68,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "report": {"core"},
     "lake": {"core", "report", "spark"},
     "pipeline": {"_version", "client", "core", "journal", "lake", "options", "report", "spark", "wire"},
-    "dashboard": {"_version", "core", "client", "report"},
+    # The API is a client of the nodes. It shares the check of Host with a node's own HTTP port.
+    "web": {"_extras", "_version", "client", "core", "journal", "options", "report", "server", "wire"},
+    "dashboard": {"_version", "core", "client", "report", "web"},
     "testing": {"core", "wire", "cluster", "dialects", "journal", "node", "host", "embedded", "client", "server"},
     "opening": {"api", "api_async", "core", "keywords", "options", "embedded", "embedded_async", "client"},
     "penstock": {

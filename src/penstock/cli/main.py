@@ -16,6 +16,7 @@ from penstock._build import is_compiled
 from penstock._version import __version__
 from penstock.cli.commands import (
     ack,
+    api,
     backup,
     bench,
     check,
@@ -67,6 +68,7 @@ app.add_typer(bench.app, name="bench", rich_help_panel=WATCH)
 app.add_typer(journal.app, name="journal", rich_help_panel=WATCH)
 app.command(rich_help_panel=WATCH)(sim.sim)
 app.command(rich_help_panel=SERVER, context_settings={"ignore_unknown_options": True})(serve.serve)
+app.command(rich_help_panel=SERVER)(api.api)
 app.add_typer(config.app, name="config", rich_help_panel=SERVER)
 app.command(rich_help_panel=SERVER)(backup.backup)
 app.command(rich_help_panel=SERVER)(backup.restore)

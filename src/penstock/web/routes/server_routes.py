@@ -1,0 +1,146 @@
+"""The server as a whole: figures, totals and clients."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Final
+
+from penstock.client.commands import number, octets
+from penstock.web.event_feed import totals
+from penstock.web.exchange import Exchange
+from penstock.web.node_replies import number_of, sections
+from penstock.web.refusals import Refused
+from penstock.web.response_shapes import OVERVIEW
+from penstock.web.route_table import ADMIN, READ, Route
+from penstock.web.shapes import Items, Map, Record, Shape, Text, Whole
+
+_CLIENT_ID_MAX: Final = 2**62
+
+
+async def _server(exchange: Exchange) -> dict[str, Any]:
+    info = sections(await exchange.ask(b"INFO", b"default"))
+    return {
+        "version": str(info["penstock_version"]),
+        "compiled": info["penstock_compiled"] == "yes",
+        "python": str(info["python_version"]),
+        "process_id": info["process_id"],
+        "uptime_s": info["uptime_in_seconds"],
+        "commands_per_s": info["instantaneous_ops_per_sec"],
+        "clients": info["connected_clients"],
+        "waiting_clients": info["blocked_clients"],
+        "memory_bytes": info["used_memory"],
+        "memory_rss_bytes": info["used_memory_rss"],
+        "memory_bytes_max": info["maxmemory"],
+        "journal": {
+            "enabled": info["aof_enabled"] == 1,
+            "fsync": info.get("journal_fsync"),
+            "bytes": info.get("aof_current_size"),
+            "written": info.get("journal_written"),
+            "durable": info.get("journal_durable"),
+            "sync_ms": info.get("journal_sync_ms"),
+            "last_write_ok": info["aof_last_write_status"] == "ok",
+        },
+        "info": info,
+    }
+
+
+async def _overview(exchange: Exchange) -> dict[str, Any]:
+    state = exchange.state
+    rows = await state.feeds.sampler(exchange.credentials).read(state.pool, exchange.credentials, exchange.client)
+    return {"at_ms": time.time_ns() // 1_000_000, **totals(rows)}
+
+
+async def _clients(exchange: Exchange) -> dict[str, Any]:
+    lines = octets(await exchange.ask(b"CLIENT", b"LIST")).decode("utf-8", "replace").splitlines()
+    return {"clients": [_client(line) for line in lines]}
+
+
+def _client(line: str) -> dict[str, Any]:
+    told = dict(word.partition("=")[::2] for word in line.split(" "))
+    return {
+        "id": int(told["id"]),
+        "address": told["addr"],
+        "name": told["name"] or told["lib-name"],
+        "user": told["user"],
+        "age_s": int(told["age"]),
+        "idle_s": int(told["idle"]),
+        "held_jobs": number_of(told.get("held", "0")),
+        "waits_for": told.get("waits", "no"),
+        "command": told["cmd"],
+        "via_node": told.get("via"),
+    }
+
+
+async def _kill(exchange: Exchange) -> None:
+    id = exchange.params["id"]
+    if not id.isdigit() or len(id) > 18 or not 0 < int(id) < _CLIENT_ID_MAX:
+        raise Refused("NOTFOUND", "there is no such client")
+    if number(await exchange.ask(b"CLIENT", b"KILL", b"ID", id, repeat=2)) == 0:
+        raise Refused("NOTFOUND", "there is no such client")
+
+
+ROUTES: Final = [
+    Route(
+        method="GET",
+        path="/server",
+        group="Server",
+        summary="Show the figures of the connected node.",
+        handler=_server,
+        access=READ,
+        returns=Record(
+            {
+                "version": Text(example="0.1.0"),
+                "uptime_s": Whole(example=3_600),
+                "commands_per_s": Whole(example=120),
+                "clients": Whole(example=3),
+                "memory_bytes": Whole(example=52_428_800),
+                "journal": Record({}, open=True, example={"enabled": True, "fsync": "always"}),
+                "info": Map(Shape(), "All fields of the command INFO.", example={"tcp_port": 7711}),
+            },
+            open=True,
+            title="Server",
+        ),
+    ),
+    Route(
+        method="GET",
+        path="/overview",
+        group="Server",
+        summary="Show the totals over all tubes.",
+        handler=_overview,
+        returns=OVERVIEW,
+    ),
+    Route(
+        method="GET",
+        path="/clients",
+        group="Server",
+        summary="List the connections to the node.",
+        handler=_clients,
+        access=ADMIN,
+        returns=Record(
+            {
+                "clients": Items(
+                    Record(
+                        {
+                            "id": Whole(example=8),
+                            "address": Text(example="127.0.0.1:38760"),
+                            "user": Text(example="default"),
+                            "waits_for": Text("What it waits for: no, take, put or job.", example="take"),
+                        },
+                        open=True,
+                    ),
+                    most=1_000_000,
+                )
+            }
+        ),
+    ),
+    Route(
+        method="DELETE",
+        path="/clients/{id}",
+        group="Server",
+        summary="Close a connection to the node.",
+        handler=_kill,
+        access=ADMIN,
+        returns=None,
+        status=204,
+    ),
+]
