@@ -73,6 +73,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "dashboard": {"_version", "core", "client", "report", "web"},
     "testing": {"core", "wire", "cluster", "dialects", "journal", "node", "host", "embedded", "client", "server"},
     "opening": {"api", "api_async", "core", "keywords", "options", "embedded", "embedded_async", "client"},
+    "tasks": {"api", "api_async", "client", "core", "keywords", "opening", "options", "wire"},
     "penstock": {
         "_version",
         "api",
@@ -84,6 +85,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "journal",
         "opening",
         "options",
+        "tasks",
     },
 }
 MAY_IMPORT["__main__"] = {"_extras", "cli"}

@@ -100,13 +100,21 @@ if TYPE_CHECKING:
     from penstock.journal.history.reader import Event
     from penstock.opening import open, open_async
     from penstock.options import JobOutcome, NewJob
+    from penstock.tasks.app import App
+    from penstock.tasks.context import Context, LeaseLost, Progress
+    from penstock.tasks.failures import BadArguments, BadTask, Bury, Discard, ResultExpired, Retry, TaskFailed
+    from penstock.tasks.handle import AsyncHandle, Handle
+    from penstock.tasks.middleware import Middleware
 
 __all__ = [
+    "App",
+    "AsyncHandle",
     "AsyncJob",
     "AsyncQueue",
     "AsyncStage",
     "AsyncTube",
     "BadAnswer",
+    "BadArguments",
     "BadDriver",
     "BadId",
     "BadHeaders",
@@ -114,21 +122,26 @@ __all__ = [
     "BadRetry",
     "BadSyntax",
     "BadToken",
+    "BadTask",
     "BadUrl",
     "BlockDigest",
     "BodyTooLarge",
+    "Bury",
     "Change",
     "ClaimGone",
     "Closed",
     "CommandError",
     "ConnectionLost",
+    "Context",
     "CrossHome",
     "DamagedJournal",
+    "Discard",
     "Event",
     "Exhausted",
     "Fenced",
     "Forked",
     "Full",
+    "Handle",
     "InUse",
     "Interrupted",
     "IsStaged",
@@ -137,8 +150,10 @@ __all__ = [
     "JobExists",
     "JobOutcome",
     "JournalFailed",
+    "LeaseLost",
     "Leaving",
     "Loading",
+    "Middleware",
     "NameTaken",
     "NewJob",
     "NewerJournal",
@@ -160,12 +175,16 @@ __all__ = [
     "OutOfRange",
     "Paused",
     "PenstockError",
+    "Progress",
     "ProtocolError",
     "Queue",
+    "ResultExpired",
+    "Retry",
     "Stage",
     "StageOver",
     "StandbyOnly",
     "Superseded",
+    "TaskFailed",
     "TooManyWaits",
     "Trimmed",
     "Tube",
@@ -204,6 +223,11 @@ _MODULES = {
     "journal.history.reader": ["Event"],
     "opening": ["open", "open_async"],
     "options": ["JobOutcome", "NewJob"],
+    "tasks.app": ["App"],
+    "tasks.context": ["Context", "LeaseLost", "Progress"],
+    "tasks.failures": ["BadArguments", "BadTask", "Bury", "Discard", "ResultExpired", "Retry", "TaskFailed"],
+    "tasks.handle": ["AsyncHandle", "Handle"],
+    "tasks.middleware": ["Middleware"],
 }
 # All other public names are errors.
 _HOMES = dict.fromkeys((name for name in __all__ if name != "__version__"), "core.errors")

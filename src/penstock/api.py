@@ -128,6 +128,13 @@ class Queue(Interface, ABC):
         """
 
     @abstractmethod
+    def ack(self, jobs: Iterable[Job]) -> int:
+        """Finish several jobs successfully, with one command. Return how many of them this session still held.
+
+        The other ones are skipped, because their ttr has passed or another call has finished them.
+        """
+
+    @abstractmethod
     def subscribe(self, callback: Callable[[Change], None]) -> Callable[[], None]:
         """Call `callback` with every change of every job, in order. Return a function that ends the subscription.
 

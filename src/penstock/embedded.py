@@ -285,6 +285,21 @@ class Queue(api.Queue):
                 raise WrongType(f"tube {tube.name!r} belongs to another queue")
         return places
 
+    def ack(self, jobs: Iterable[api.Job]) -> int:
+        acked = 0
+        handles = list(jobs)
+        if not all(isinstance(job, Job) and job._tube._host is self._host for job in handles):
+            raise WrongType("give jobs of this queue")
+        engine = self._host.engine
+        for start in range(0, len(handles), _SLICE_JOBS):
+            with self._session.durable, self._session.lock, self._session:
+                session, now = self._session.connection.session, self._host.now()
+                for job in cast("list[Job]", handles[start : start + _SLICE_JOBS]):
+                    engine.refresh(job._core, now)
+                    acked += engine.ack(session, job._core, now) == OK
+                    job._finished = True
+        return acked
+
     def subscribe(self, callback: Callable[[Change], None]) -> Callable[[], None]:
         with self._session.durable, self._session.lock, self._session:
             return self._host.subscribe(callback, None)

@@ -207,6 +207,9 @@ class AsyncQueue(_AsyncWrapper, api_async.AsyncQueue):
         places = self._inner._own([_inner_of(tube) for tube in tubes] if is_list else _inner_of(tubes))
         return await self._take(places, count, timeout, None, UNSET)
 
+    async def ack(self, jobs: Iterable[api_async.AsyncJob]) -> int:
+        return await _call(self._host, self._inner.ack, [_inner_of(job) for job in jobs])
+
     async def events(self, start: int = 1) -> AsyncIterator[Event]:
         return _read_on(self._inner.events(start))
 

@@ -56,6 +56,7 @@ DECLARED: list[tuple[Callable[..., Any], tuple[Any, ...], int, str]] = [
     (c.named, (b"t", "n"), REPEAT, READS),
     (c.list_jobs, (b"t", "ready", 1), REPEAT, READS),
     (c.ack, ("j",), REPEAT_AND_CHECK, HOLDERS),
+    (c.ack_many, (["j"],), REPEAT, HOLDERS),
     (c.done, ("j", "x", ...), REPEAT_AND_CHECK, HOLDERS),
     (c.release, ("j",), REPEAT_AND_CHECK, HOLDERS),
     (c.requeue, ("j",), REPEAT_AND_CHECK, HOLDERS),

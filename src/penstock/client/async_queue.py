@@ -179,6 +179,29 @@ class AsyncQueue(AsyncQueueHandle):
                 if timeout_ms == 0:
                     return []
 
+    async def ack(self, jobs: Iterable[api_async.AsyncJob]) -> int:
+        handles = self._own_jobs(jobs)
+        if len(handles) == 1:
+            try:
+                await handles[0].ack()
+            except (UnknownJob, NotTaken, NotOwner):
+                return 0
+            return 1
+        acked = await self._call(commands.ack_many([job.id for job in handles])) if handles else 0
+        for job in handles:
+            self._session.held_jobs.remove(job.id, job._hold())
+            job._finished = True
+        return acked
+
+    def _own_jobs(self, jobs: Iterable[api_async.AsyncJob]) -> list[AsyncJob]:
+        """Return the jobs as a list. Raise WrongType if one belongs to another queue."""
+        handles: list[AsyncJob] = []
+        for job in jobs:
+            if not isinstance(job, AsyncJob) or job._queue._target is not self._target:
+                raise WrongType("give jobs of this queue")
+            handles.append(job)
+        return handles
+
     async def subscribe(self, callback: Callable[[Change], None]) -> Callable[[], None]:
         return await self._subscribe(callback, None)
 

@@ -870,6 +870,16 @@ def ack(id: str) -> Call[None]:
     return _finish(id, 0, [b"ACK", id.encode()], "gone", "done", "zombie")
 
 
+def ack_many(ids: list[str]) -> Call[int]:
+    """Build the call that acks jobs. A repetition skips those that the first attempt acked.
+
+    The reply is the number of jobs that were acked. For a single job it would be an error if the job was not held.
+    """
+    if len(ids) > BATCH_JOBS_MAX:
+        raise OutOfRange(f"a command may name up to {BATCH_JOBS_MAX} jobs")
+    return Call([b"ACK", *(id.encode() for id in ids)], number, REPEAT)
+
+
 def done(id: str, result: Body, ttl: Duration | EllipsisType) -> Call[None]:
     """Build the call that acks a job and replaces its body by a result."""
     raw, kind = encode_body(result)

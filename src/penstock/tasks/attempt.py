@@ -1,0 +1,89 @@
+"""One delivery of the job of a task to a worker, and how it ended."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Any, cast
+
+from penstock import api_async
+from penstock.options import EncodedBody, Seconds
+from penstock.tasks.call import TaskCall
+from penstock.tasks.context import Context, Progress, RunningJob, TaskLink
+from penstock.tasks.declaration import TaskDeclaration
+
+
+class Ending(IntEnum):
+    """How an attempt ended, and so what the queue is asked to do with the job."""
+
+    NONE = 0  # It has not ended.
+    ACK = 1  # It succeeded without a result.
+    RESULT = 2  # It succeeded, and its result is stored.
+    NACK = 3  # It failed. The retry policy decides what happens next.
+    RETRY = 4  # It failed, and named the time of the next attempt.
+    BURY = 5
+    DISCARD = 6
+    RELEASE = 7  # The worker stopped before the task ended.
+    LOST = 8  # The job was lost: it was cancelled, or its ttr has passed.
+
+
+class _NoLink:
+    """The link of a context that no worker listens to."""
+
+    def heartbeat(self) -> None:
+        """Do nothing."""
+
+    def report(self, progress: Progress) -> None:
+        """Do nothing."""
+
+
+NO_LINK = _NoLink()
+
+
+class Attempt:
+    """One delivery of a job to this worker."""
+
+    __slots__ = (
+        "context",
+        "delay",
+        "ending",
+        "error",
+        "handle",
+        "job",
+        "link",
+        "reason",
+        "result",
+        "slot",
+        "started_at",
+        "task",
+        "thread",
+    )
+
+    def __init__(self, job: api_async.AsyncJob, task: TaskDeclaration[Any]) -> None:
+        self.job = job
+        self.task = task
+        self.link: TaskLink = NO_LINK
+        self.context: Context | None = None  # Created when it is needed.
+        self.ending = Ending.NONE
+        self.error: BaseException | None = None
+        self.reason = ""
+        self.delay: Seconds | None = None
+        self.result: EncodedBody | None = None
+        self.handle: asyncio.Task[None] | None = None  # The asyncio task of an async function.
+        self.thread = 0  # The id of the thread of a plain function.
+        self.slot = -1  # The place in the state file of the process, while it runs.
+        self.started_at = 0.0
+
+    @property
+    def puts(self) -> Sequence[TaskCall[Any]]:
+        """The calls to be put together with the ack of the job."""
+        return () if self.context is None else cast(list[TaskCall[Any]], self.context.puts)
+
+    def make_context(self) -> Context:
+        """Return the context of this attempt."""
+        if self.context is None:
+            job = self.job
+            running = RunningJob(job.id, job.tube, self.task.name, job.deliveries, job.headers)
+            self.context = Context(running, self.link)
+        return self.context

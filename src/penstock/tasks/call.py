@@ -1,0 +1,49 @@
+"""Calls of tasks: which task, with which arguments, and how it is put."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar, Unpack
+
+from penstock.core.policy import TubePolicy
+from penstock.options import EncodedBody, PutOptions
+from penstock.tasks import message
+from penstock.tasks.declaration import TaskDeclaration
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskCall(Generic[R]):
+    """One call of a task that can be put: the task, its arguments by name, and options of the put."""
+
+    task: TaskDeclaration[R]
+    arguments: Mapping[str, Any]
+    options: PutOptions
+
+    def with_options(self, **options: Unpack[PutOptions]) -> TaskCall[R]:
+        """Return this call with other options of the put, such as `delay` or `key`."""
+        return replace(self, options=self.options | options)
+
+    def prepared(self, policy: TubePolicy, codec: message.Codec) -> tuple[EncodedBody, PutOptions]:
+        """Return the body of the job, and the options of its put into a tube with this policy."""
+        task = self.task
+        body = message.encode_value(task.signature.to_plain(dict(self.arguments)), codec)
+        headers = message.task_headers(task.name, task.options.tags)
+        options: PutOptions = {**task.put_options(policy), **self.options}
+        if "headers" in options:
+            headers.update(options["headers"])
+        options["headers"] = headers
+        if task.options.key is not None and "key" not in options:
+            options["key"] = task.options.key(**self.arguments)
+        unique = task.options.unique
+        if unique is not False and "unique" not in options:
+            options["unique"] = f"{task.name} {_digest(body) if unique is True else unique(**self.arguments)}"
+        return body, options
+
+
+def _digest(body: EncodedBody) -> str:
+    """Return a short value that is equal for equal arguments. A label of a job has a limited length."""
+    return hashlib.sha256(body.raw).hexdigest()[:32]

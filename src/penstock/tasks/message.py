@@ -1,0 +1,66 @@
+"""The job of a task: what its headers and its body contain.
+
+    body                 a map from names of parameters to values, as msgpack or JSON
+    header task          the name of the task
+    header producer      the process that put the job: host and process id
+    header tags          words of the producer, separated by commas; only if there are any
+    header attempt       the attempt that put the job, if a task has put it; the first attempt is 1
+    header parent        the id of the job that put it, if a task has put it
+    header traceparent   the trace context, in W3C's format; only if there is a trace
+
+The attempt that runs is not a header: it is the number of deliveries of the job.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import socket
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, Literal
+
+from penstock.core.errors import WrongType
+from penstock.core.job import BODY_JSON, BODY_MSGPACK
+from penstock.options import EncodedBody
+from penstock.tasks.failures import BadArguments
+from penstock.wire.msgpack import VALUE_DEPTH_MAX, pack
+
+Codec = Literal["msgpack", "json"]
+
+TASK: Final = "task"
+PRODUCER: Final = "producer"
+TAGS: Final = "tags"
+ATTEMPT: Final = "attempt"
+PARENT: Final = "parent"
+
+# A msgpack body is an array of fields (wire/bodies.py). This is the head of an array of one.
+_ONE_FIELD: Final = b"\x91"
+
+
+@functools.cache
+def _process_name(pid: int) -> str:
+    return f"{socket.gethostname()}/{pid}"
+
+
+def task_headers(task: str, tags: Iterable[str]) -> dict[str, str | bytes]:
+    """Return the headers of a new job."""
+    headers: dict[str, str | bytes] = {TASK: task, PRODUCER: _process_name(os.getpid())}
+    if tags:
+        headers[TAGS] = ",".join(tags)
+    return headers
+
+
+def tags_of(headers: Mapping[str, str]) -> list[str]:
+    """Return the tags in the headers of a job."""
+    return headers[TAGS].split(",") if headers.get(TAGS) else []
+
+
+def encode_value(value: Any, codec: Codec) -> EncodedBody:
+    """Return a plain value as the body of a job. Raise BadArguments if the codec cannot hold it."""
+    try:
+        if codec == "json":
+            return EncodedBody(json.dumps(value, separators=(",", ":"), allow_nan=False).encode(), BODY_JSON)
+        return EncodedBody(_ONE_FIELD + pack(value, VALUE_DEPTH_MAX), BODY_MSGPACK)
+    except (TypeError, ValueError, RecursionError, WrongType) as error:
+        raise BadArguments(f"a value cannot be encoded as {codec}: {error}") from None

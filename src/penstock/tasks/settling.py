@@ -1,0 +1,109 @@
+"""Reports the ends of attempts to the queue: acks of many jobs with one command, and other ends with one each.
+
+All ends that occur in one turn of the event loop are sent together. While their replies are pending, the next ones
+are collected.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from penstock import api_async
+from penstock.core.errors import NotOwner, NotTaken, PenstockError, UnknownJob
+from penstock.tasks.attempt import Attempt, Ending
+from penstock.tasks.middleware import Pipeline
+from penstock.tasks.task import Producer
+
+_log = logging.getLogger("penstock.tasks")
+
+# A command names this many jobs at most, so that the server does not need several turns for it.
+_ACKS_MAX: Final = 1_000
+
+
+class Settler:
+    """Sends the ends of attempts. `settled` is called for each attempt when the queue has recorded its end."""
+
+    def __init__(
+        self,
+        queue: api_async.AsyncQueue,
+        middleware: Pipeline,
+        producer: Producer,
+        settled: Callable[[list[Attempt]], None],
+    ) -> None:
+        self._queue = queue
+        self._producer = producer
+        self._middleware = middleware
+        self._settled = settled
+        self._sending: set[asyncio.Task[None]] = set()
+
+    def send(self, attempts: list[Attempt]) -> None:
+        """Send the ends of these attempts."""
+        if self._middleware.settles:
+            for attempt in attempts:
+                self._middleware.before_settle(attempt)
+        acks = [attempt for attempt in attempts if attempt.ending == Ending.ACK and not attempt.puts]
+        for start in range(0, len(acks), _ACKS_MAX):
+            self._start(acks[start : start + _ACKS_MAX])
+        if len(acks) < len(attempts):
+            for attempt in attempts:
+                if attempt.ending != Ending.ACK or attempt.puts:
+                    self._start([attempt])
+
+    def _start(self, attempts: list[Attempt]) -> None:
+        sending = asyncio.ensure_future(self._send(attempts))
+        self._sending.add(sending)
+        sending.add_done_callback(self._sending.discard)
+
+    async def flush(self) -> None:
+        """Wait until all ends that were passed to `send` are recorded."""
+        while self._sending:
+            await asyncio.wait(self._sending)
+
+    async def _send(self, attempts: list[Attempt]) -> None:
+        try:
+            if attempts[0].ending == Ending.ACK and not attempts[0].puts:
+                acked = await self._queue.ack([attempt.job for attempt in attempts])
+                self._producer.acked(attempt.job.id for attempt in attempts)
+                if acked < len(attempts):
+                    _log.warning("leases lost before the ack: jobs=%d", len(attempts) - acked)
+            else:
+                await self._settle(attempts[0])
+        except (NotTaken, NotOwner, UnknownJob):
+            attempt = attempts[0]
+            _log.warning("lease lost before the end of the task: task=%s job=%s", attempt.task.name, attempt.job.id)
+        except PenstockError as error:
+            # The jobs return to their tubes when the session has ended or their ttr has passed.
+            _log.error("end of task not recorded: jobs=%d error=%r", len(attempts), str(error))
+        except Exception:
+            _log.exception("end of task not recorded: jobs=%d", len(attempts))
+        finally:
+            if self._middleware.settles:
+                for attempt in attempts:
+                    self._middleware.after_settle(attempt)
+            self._settled(attempts)
+
+    async def _settle(self, attempt: Attempt) -> None:
+        """Record the end of one attempt."""
+        job, ending = attempt.job, attempt.ending
+        if ending in (Ending.ACK, Ending.RESULT):
+            await self._put_next(attempt)
+        if ending == Ending.ACK:
+            await job.ack()
+        elif ending == Ending.RESULT:
+            assert attempt.result is not None
+            await job.done(attempt.result, ttl=attempt.task.options.result_ttl)
+        elif ending == Ending.NACK or ending == Ending.RETRY:
+            await job.nack(attempt.reason)
+        elif ending == Ending.BURY:
+            await job.bury(attempt.reason)
+        elif ending == Ending.DISCARD:
+            await job.delete()
+        elif ending == Ending.RELEASE:
+            await job.release()
+
+    async def _put_next(self, attempt: Attempt) -> None:
+        for call in attempt.puts:
+            await self._producer.aput(call)
