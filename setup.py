@@ -30,6 +30,7 @@ GROUPS = {
     "core": (
         "_librt.py",
         "core/*.py",
+        "core/commands/*.py",
         "journal/frame.py",
         "journal/layout.py",
         "journal/rows.py",

@@ -107,6 +107,8 @@ EVENT_MEANINGS = {
     s.PUT_URGENT: "The job was put in front of all others.",
     s.DOOMED: "The job was deleted while a claim holds it. It is removed when the claim ends.",
     s.JUDGED: "A verdict on the job was given, changed or removed. It is executed when the claim is acked.",
+    s.PRIORITIZED: "A client changed the priority of the job.",
+    s.EDITED: "A client changed the body of the job.",
     s.PUT_STAGED: "The job was put into a stage.",
     s.PUBLISHED: "The stage of the job was published.",
     s.PUBLISHED_DELAYED: "The stage of the job was published, and the delay of the job began.",

@@ -580,6 +580,25 @@ class Job(Interface, ABC):
         """
 
     @abstractmethod
+    def set_priority(self, priority: int) -> None:
+        """Change the priority of a job that is ready, delayed or buried. Jobs of equal priority keep their order.
+
+        Raises IsTaken if the job is taken, and Unsupported if its tube has no priorities.
+        """
+
+    @abstractmethod
+    def run_now(self) -> None:
+        """Make a delayed job ready now. Raises NotDelayed if the job is not delayed."""
+
+    @abstractmethod
+    def edit(self, body: Body) -> None:
+        """Replace the body of a job that is ready, delayed or buried. The job keeps its place and its times.
+
+        Raises IsTaken if the job is taken, Full if the tube has no room for a longer body, and HasCopies if other nodes
+        have copies of the job.
+        """
+
+    @abstractmethod
     def switch(self, state: StateName, delay: Seconds = 0) -> None:
         """Change the state of the job to `state`. The states `delayed` and `zombie` need a `delay` in seconds.
 

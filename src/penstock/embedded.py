@@ -20,6 +20,8 @@ from penstock.core import claims, views
 from penstock.core import stages as stage_commands
 from penstock.core import states as s
 from penstock.core.batches import Stage as CoreStage
+from penstock.core.commands import edits
+from penstock.core.commands.scans import Emptying, Listing
 from penstock.core.engine import Engine
 from penstock.core.errors import (
     Closed,
@@ -48,7 +50,6 @@ from penstock.core.limits import (
     check_priority,
 )
 from penstock.core.policy import PRESETS, TubePolicy
-from penstock.core.scans import Emptying, Listing
 from penstock.core.states import OK
 from penstock.core.tube import Tube as CoreTube
 from penstock.core.waits import CANCELLED, END_NAMES, EndWait, PutWait, TakeWait, Waiting
@@ -943,6 +944,17 @@ class Job(api.Job):
     def restart(self, delay: Seconds = 0) -> None:
         delay_ms = duration_ms(delay, "delay")
         self._do(lambda engine, session, core, now: engine.restart(core, now, delay_ms))
+
+    def set_priority(self, priority: int) -> None:
+        level = check_priority(integer(priority, "priority"))
+        self._do(lambda engine, session, core, now: edits.set_priority(engine, core, now, level))
+
+    def run_now(self) -> None:
+        self._do(lambda engine, session, core, now: edits.end_delay(engine, core, now))
+
+    def edit(self, body: Body) -> None:
+        raw, kind = encode_body(body)
+        self._do(lambda engine, session, core, now: edits.edit(engine, core, now, raw, kind))
 
     def switch(self, state: StateName, delay: Seconds = 0) -> None:
         target = _state(state)

@@ -118,7 +118,7 @@ class Node:
         commands += [Command(name, -1, "", WRITE, "", "", getattr(native, name)) for name in NATIVE]
         commands += [
             Command(f"job {word}", -1, "", WRITE, "", "", getattr(jobs, word))
-            for word in ["peek", "wait", "delete", "move", "switch"]
+            for word in ["peek", "wait", "delete", "move", "switch", "edit"]
         ]
         family = CommandFamily("tube")
         for word in ("create", "drop", "info"):

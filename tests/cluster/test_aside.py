@@ -85,6 +85,16 @@ def test_jobs_that_a_user_delays_are_not_aside(copies: int) -> None:
     assert not any(event.startswith("(") for event in events)
 
 
+def test_a_job_with_copies_keeps_its_body() -> None:
+    guild = NodeCluster(2, disks=True)
+    copied, alone = put(guild, "replicate", 2), put(guild, "replicate", 1)
+    for number in (0, 1):
+        assert str(guild[number].ask("job", "edit", copied, "new")).startswith("HASCOPIES")
+    assert guild[0].ask("job", "edit", alone, "new") == b"OK"
+    assert guild[0].ask("getjob", "count", 2, "from", "q") == [[b"q", copied, b"body"], [b"q", alone, b"new"]]
+    assert story(guild[0]) == ["put staged", "published", "put", "edited", "taken", "taken"]
+
+
 def test_a_job_that_is_queued_elsewhere_before_its_delay_is_over_becomes_aside() -> None:
     guild = NodeCluster(2, disks=True)
     id = put(guild, "replicate", 2, "retry", 5, "delay", 100)

@@ -96,6 +96,55 @@ async def test_a_taken_job_cannot_be_switched_and_none_can_be_switched_to_taken(
     assert await code_of((await job_that_is("ready", tube)).switch("taken")) == "RANGE"
 
 
+# ---- Changing a job that waits ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("state", ["ready", "delayed", "buried"])
+async def test_a_waiting_job_can_get_another_priority_and_body(queue: Any, state: str) -> None:
+    job = await job_that_is(state, await queue.tube("edit", "fifottl"))
+    other = await another(queue)
+    found = await other.job(job.id)
+    await found.set_priority(-3)
+    await found.edit({"to": "ann"})
+    assert found.body == {"to": "ann"}
+    again = await queue.job(job.id)
+    assert (again.body, (await again.meta())["priority"], await state_of(again)) == ({"to": "ann"}, -3, state)
+
+
+async def test_a_new_priority_decides_which_job_is_taken_first(queue: Any) -> None:
+    tube = await queue.tube("edit", "fifottl")
+    first, second = await tube.put("first"), await tube.put("second")
+    await second.set_priority(-1)
+    assert [job.body for job in await tube.take_many(2)] == ["second", "first"]
+    assert await tube.events() == {"put": 2, "prioritized": 1, "taken": 2}
+    assert await code_of(first.set_priority(1)) == "ISTAKEN" == await code_of(first.edit("x"))
+    assert await code_of(first.set_priority(1 << 62)) == "RANGE"
+
+
+async def test_a_delayed_job_can_run_now(queue: Any) -> None:
+    tube = await queue.tube("edit", "fifottl")
+    job = await tube.put("x", delay=60)
+    await job.run_now()
+    assert await tube.take() == job
+    assert await code_of(job.run_now()) == "ISTAKEN"
+    await job.release()
+    assert await code_of(job.run_now()) == "NOTDELAYED"
+
+
+@pytest.mark.parametrize(("state", "code"), [("done", "NOTWAITING"), ("zombie", "NOTWAITING"), ("taken", "ISTAKEN")])
+async def test_other_jobs_cannot_be_changed(queue: Any, state: str, code: str) -> None:
+    job = await job_that_is(state, await queue.tube("edit", "fifottl"))
+    assert await code_of(job.set_priority(1)) == code == await code_of(job.edit("x"))
+
+
+async def test_a_tube_refuses_the_changes_that_it_does_not_support(queue: Any) -> None:
+    job = await (await queue.tube("edit", "fifo", capacity_bytes=4)).put("1234")
+    assert await code_of(job.set_priority(1)) == "UNSUPPORTED"
+    assert await code_of(job.edit("12345")) == "FULL"
+    await job.edit("1")
+    assert (await queue.job(job.id)).body == "1"
+
+
 # ---- Moving between tubes --------------------------------------------------------------------------------------------
 
 

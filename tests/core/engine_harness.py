@@ -9,6 +9,7 @@ import pytest
 
 from penstock.core import states as s
 from penstock.core import waits as w
+from penstock.core.commands import edits
 from penstock.core.engine import Engine
 from penstock.core.errors import REFUSALS, CommandError
 from penstock.core.job import Draft, Job
@@ -20,6 +21,7 @@ from penstock.core.waits import Connection, TakeWait
 from penstock.testing import FakeClock, check, digest
 
 ANYONES = ("dig", "prolong", "delete", "snatch", "restart", "switch")
+EDITS = ("set_priority", "edit", "end_delay")
 
 
 class Recorder(Outbox):
@@ -78,9 +80,12 @@ class EngineHarness:
         job = self.engine.find(job_id, self.clock.ms)
         if job is None:
             return "NOJOB"
-        who = () if command in ANYONES else ((by or self.me).session,)
+        who = () if command in ANYONES or command in EDITS else ((by or self.me).session,)
         what = (*args[:1], self.clock.ms, *args[1:]) if command in ("switch", "move") else (self.clock.ms, *args)
-        outcome = getattr(self.engine, command)(*who, job, *what, **options)
+        if command in EDITS:
+            outcome = getattr(edits, command)(self.engine, job, *what, **options)
+        else:
+            outcome = getattr(self.engine, command)(*who, job, *what, **options)
         check(self.engine)
         return "OK" if outcome == OK else REFUSALS[outcome].code
 

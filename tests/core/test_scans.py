@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core import states as s
+from penstock.core.commands.scans import Listing
 from penstock.core.job import Draft
 from penstock.core.limits import FIRED_PER_TURN_MAX
 from penstock.core.policy import FIFO, FIFOTTL, UTUBETTL, TubePolicy
-from penstock.core.scans import Listing
 from penstock.testing.assertions import rank
 
 from .engine_harness import EngineHarness

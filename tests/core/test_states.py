@@ -82,7 +82,8 @@ def test_only_a_taken_job_has_events_that_keep_its_state() -> None:
     still = {(event, source) for event, source, target in s.TRANSITIONS if source == target}
     again = {(event, source) for event, source in still if s.EVENT_NAMES[event].startswith(("switched", "restarted"))}
     in_claims = {(s.DOOMED, s.TAKEN), (s.JUDGED, s.TAKEN)}
-    assert still - again == {(s.TOUCHED, s.TAKEN), (s.TOUCHED, s.READY), *in_claims}
+    edits = {(event, state) for event in (s.PRIORITIZED, s.EDITED) for state in (s.READY, s.DELAYED, s.BURIED)}
+    assert still - again == {(s.TOUCHED, s.TAKEN), (s.TOUCHED, s.READY), *in_claims, *edits}
 
 
 def test_from_every_state_a_job_can_be_deleted_and_its_tube_truncated() -> None:
@@ -209,6 +210,14 @@ def interventions(desk: EngineHarness) -> None:
         for target in NOT_TAKEN:
             timed = target in (s.DELAYED, s.ZOMBIE)
             desk.do("switch", in_state(desk, source), target, delay_ms=5 if timed else 0)
+
+
+@scenario
+def edits(desk: EngineHarness) -> None:
+    for state in (s.READY, s.DELAYED, s.BURIED):
+        job = in_state(desk, state)
+        desk.do("set_priority", job, 7)
+        desk.do("edit", job, b"another body")
 
 
 @scenario

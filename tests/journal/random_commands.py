@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from penstock.core import claims, stages
 from penstock.core import policy as p
+from penstock.core.commands import edits
 from penstock.core.engine import Engine
 from penstock.core.errors import CommandError
 from penstock.core.job import Draft
@@ -137,9 +138,15 @@ class Script:
         if not jobs:
             return
         job = self.chance.choice(jobs)
-        what = self.chance.randrange(5)
+        what = self.chance.randrange(8)
         if what == 0:
             self.engine.delete(job, now)
+        elif what == 5:
+            edits.set_priority(self.engine, job, now, self.chance.randrange(-2, 3))
+        elif what == 6:
+            edits.edit(self.engine, job, now, self.chance.randbytes(self.chance.choice([0, 60, 400])))
+        elif what == 7:
+            edits.end_delay(self.engine, job, now)
         elif what == 1:
             self.engine.dig(job, now)
         elif what == 2:

@@ -30,6 +30,14 @@ def lines(seed: int) -> list[Row]:
                 heapq.heappush(ready, (*place, position))
                 rows.append((line * 7 - 9, 1, position, 0, *place, BEGINS))
             elif chance.random() < 0.2:
+                # Another priority.
+                at = chance.randrange(len(ready))
+                old = ready[at]
+                new = (chance.choice([0, -1, 1]) if seed % 2 else 0, old[1])
+                ready[at] = (*new, position)
+                heapq.heapify(ready)
+                rows.append((line * 7 - 9, 1, position, old[2], *new, BEGINS | ENDS))
+            elif chance.random() < 0.2:
                 gone = ready.pop(chance.randrange(len(ready)))
                 heapq.heapify(ready)
                 rows.append((line * 7 - 9, 1, position, gone[2], *gone[:2], ENDS))
@@ -75,10 +83,13 @@ def test_a_wrong_take_is_reported(monkeypatch: pytest.MonkeyPatch, chunk_rows: i
         rows = lines(seed)
         chance = random.Random(seed)
         at = chance.randrange(len(rows))
-        # Another place for one job, in all of its rows.
+        # Another place for one job, in this row and all later ones.
         place = (rows[at][4], chance.randrange(-100, 100))
         job = (rows[at][0], rows[at][2] if rows[at][6] & BEGINS else rows[at][3])
         moved = {job}
+        for row in rows:
+            if row[6] == BEGINS | ENDS and (row[0], row[3]) in moved:
+                moved.add((row[0], row[2]))
         rows = [
             (*row[:4], *place, row[6])
             if (row[0], row[2]) in moved or (row[6] & ENDS and (row[0], row[3]) in moved)
@@ -97,6 +108,16 @@ def test_a_job_that_was_ready_before_the_first_event_counts() -> None:
     assert wrong(rows) == {11}
     # It became ready after the take, so it was not overtaken.
     assert wrong([*rows[:2], (1, 1, 12, 0, 0, 2, BEGINS), (1, 1, 13, 12, 0, 2, ENDS | TAKES)]) == set()
+
+
+def test_a_job_is_overtaken_at_the_priority_that_it_had_at_the_time_of_the_take() -> None:
+    put = [(1, 1, 10, 0, 5, 1, BEGINS), (1, 1, 11, 0, 3, 2, BEGINS), (1, 1, 12, 0, 4, 3, BEGINS)]
+    take = (1, 1, 13, 11, 3, 2, ENDS | TAKES)
+    urgent = (1, 1, 14, 10, 0, 1, BEGINS | ENDS)
+    assert wrong([*put, take, urgent, (1, 1, 15, 14, 0, 1, ENDS | TAKES)]) == set()
+    assert wrong([*put, take, urgent, (1, 1, 15, 12, 4, 3, ENDS | TAKES)]) == {15}
+    # Which priority it had before is not known, if the row of its put is missing.
+    assert wrong([*put[1:], take, urgent]) == set()
 
 
 def test_repeated_rows_are_not_reported_again() -> None:

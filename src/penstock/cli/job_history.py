@@ -209,6 +209,8 @@ _WORDS: Final[dict[str, Callable[[Event], str]]] = {
     "moved in as a zombie": _into("moved into"),
     "claimed": _claimed,
     "claim ended": _just("returned by its claim"),
+    "prioritized": lambda event: f"priority set to {event.priority}{_by(event)}",
+    "edited": _acted("body edited"),
     "judged": _acted("given a verdict", " that is executed when its claim is acked"),
     "doomed": _acted("deleted", " while a claim holds it: it is removed when the claim ends"),
 }

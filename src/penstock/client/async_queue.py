@@ -486,6 +486,16 @@ class AsyncJob(AsyncJobHandle):
     async def restart(self, delay: Seconds = 0) -> None:
         await self._finish(commands.restart(self.id, delay))
 
+    async def set_priority(self, priority: int) -> None:
+        await self._queue._call(commands.set_priority(self.id, priority))
+
+    async def run_now(self) -> None:
+        await self._queue._call(commands.run_now(self.id))
+
+    async def edit(self, body: Body) -> None:
+        await self._queue._call(commands.edit(self.id, body))
+        self._facts.raw_body, self._facts.body_kind = encode_body(body)
+
     async def switch(self, state: StateName, delay: Seconds = 0) -> None:
         await self._finish(commands.switch(self.id, state, delay))
 

@@ -945,6 +945,25 @@ def restart(id: str, delay: Seconds) -> Call[None]:
     return Call([b"JOB", b"RESTART", id.encode(), *_delay(delay)], nothing, NO_REPEAT)
 
 
+def set_priority(id: str, priority: int) -> Call[None]:
+    level = check_priority(integer(priority, "priority"))
+    return Call([b"JOB", b"PRIORITY", id.encode(), b"%d" % level], nothing, NO_REPEAT)
+
+
+def run_now(id: str) -> Call[None]:
+    return Call([b"JOB", b"RUN", id.encode()], nothing, NO_REPEAT)
+
+
+def edit(id: str, body: Body) -> Call[None]:
+    raw, kind = encode_body(body)
+    words = [b"JOB", b"EDIT", id.encode(), raw]
+    if kind != BODY_BYTES:
+        words += [b"AS", _KIND_WORDS[kind]]
+    call = Call(words, nothing, NO_REPEAT)
+    call.largest = len(raw)
+    return call
+
+
 def switch(id: str, state: str, delay: Seconds) -> Call[None]:
     return Call([b"JOB", b"SWITCH", id.encode(), _state(state), *_delay(delay)], nothing, NO_REPEAT)
 

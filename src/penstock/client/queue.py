@@ -474,6 +474,16 @@ class Job(JobHandle):
     def restart(self, delay: Seconds = 0) -> None:
         self._finish(commands.restart(self.id, delay))
 
+    def set_priority(self, priority: int) -> None:
+        self._queue._call(commands.set_priority(self.id, priority))
+
+    def run_now(self) -> None:
+        self._queue._call(commands.run_now(self.id))
+
+    def edit(self, body: Body) -> None:
+        self._queue._call(commands.edit(self.id, body))
+        self._facts.raw_body, self._facts.body_kind = encode_body(body)
+
     def switch(self, state: StateName, delay: Seconds = 0) -> None:
         self._finish(commands.switch(self.id, state, delay))
 

@@ -191,6 +191,24 @@ class NotKept(CommandError):
     code: ClassVar[str] = "NOTKEPT"
 
 
+class NotWaiting(CommandError):
+    """Only a job that is ready, delayed or buried can be changed."""
+
+    code: ClassVar[str] = "NOTWAITING"
+
+
+class NotDelayed(CommandError):
+    """The job is not delayed, so there is no delay to end."""
+
+    code: ClassVar[str] = "NOTDELAYED"
+
+
+class HasCopies(CommandError):
+    """Other nodes have copies of this job, which would keep the old body; put a new job and delete this one."""
+
+    code: ClassVar[str] = "HASCOPIES"
+
+
 class ClaimGone(CommandError):
     """This claim ended: it was acked, or its lease ended and its jobs were given back to their tube."""
 
@@ -425,6 +443,8 @@ REFUSALS: Final[list[type[CommandError]]] = [
     IsTaken,
     NotKept,
     IsStaged,
+    NotWaiting,
+    NotDelayed,
 ]
 
 

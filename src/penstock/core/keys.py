@@ -167,6 +167,21 @@ class Keys:
         if was_first and key.pos != NOWHERE:
             self._first_left(key)
 
+    def set_priority(self, job: Job, priority: i64) -> None:
+        """Change the priority of a ready job. In fair order, its key keeps its turn."""
+        key = self.of(job)
+        key.remove(job)
+        job.priority = priority
+        key.push(job)
+        first = key.first
+        if key.pos != NOWHERE and first is not None:
+            self._by_age.set(key, first.since)
+            if not self.fair:
+                key.rank = first.priority
+                key.rank_order = first.order
+                self._up(key, key.pos)
+                self._down(key, key.pos)
+
     def take(self, job: Job) -> None:
         """Count a ready job as taken.
 

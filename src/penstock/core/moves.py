@@ -472,7 +472,7 @@ class Moves:
                     tube.ready_times.add(now)
             job.since = now
             if tube.ready_bodies is not None:
-                _index_body(tube, job, came_from, state)
+                index_body(tube, job, came_from, state)
             if came_from == s.TAKEN:
                 self.taken_count -= 1
                 if job.extra is not None or tube.keys is not None:
@@ -1292,7 +1292,7 @@ def _count(tube: Tube, key: bytes, rule: i64, came_from: i64, state: i64) -> Non
             stats.states[state] += 1
 
 
-def _index_body(tube: Tube, job: Job, came_from: i64, state: i64) -> None:
+def index_body(tube: Tube, job: Job, came_from: i64, state: i64) -> None:
     """Update the indexes of ready and delayed jobs by body."""
     body = job.body
     if isinstance(body, bytes) and tube.ready_bodies is not None and tube.delayed_bodies is not None:

@@ -56,6 +56,8 @@ ONLY_ONCE: Final = 5
 IS_TAKEN: Final = 6
 NOT_KEPT: Final = 7
 IS_STAGED: Final = 8
+NOT_WAITING: Final = 9
+NOT_DELAYED: Final = 10
 
 # Events are named in the past tense. Their numbers must never change, because the log stores them.
 PUT: Final = 0
@@ -107,6 +109,8 @@ PUBLISHED_DELAYED: Final = 45
 WITHDRAWN: Final = 46  # The stage of the job was discarded, or expired.
 MOVED_IN_ZOMBIE: Final = 47
 JUDGED: Final = 48  # The consumer of a claim gave or changed its verdict on the job. It takes effect with the ack.
+PRIORITIZED: Final = 49  # A job that is not taken got another priority: see commands/edits.py.
+EDITED: Final = 50  # A job that is not taken got another body.
 
 EVENT_NAMES: Final = [
     "put",
@@ -158,10 +162,13 @@ EVENT_NAMES: Final = [
     "withdrawn",
     "moved in as a zombie",
     "judged",
+    "prioritized",
+    "edited",
 ]
-EVENTS_COUNT: Final = 49
+EVENTS_COUNT: Final = 51
 
 _PRESENT: Final = [READY, TAKEN, DELAYED, BURIED, DONE, ZOMBIE]
+_WAITING: Final = [READY, DELAYED, BURIED]
 _NOT_TAKEN: Final = [READY, DELAYED, BURIED, DONE, ZOMBIE]
 
 TRANSITIONS: Final[list[tuple[int, int, int]]] = [
@@ -229,8 +236,10 @@ TRANSITIONS: Final[list[tuple[int, int, int]]] = [
     (DELETED, STAGED, GONE),
     (TRUNCATED, STAGED, GONE),
     (JUDGED, TAKEN, TAKEN),
+    *[(PRIORITIZED, state, state) for state in _WAITING],
+    *[(EDITED, state, state) for state in _WAITING],
 ]
-RULES_COUNT: Final = 100
+RULES_COUNT: Final = 106
 NO_RULE: Final = 255
 
 

@@ -378,6 +378,20 @@ class Tube:
         else:
             self.staged.push(job)
 
+    def set_priority(self, job: Job, priority: i64) -> None:
+        """Change the priority of a job that is ready, delayed or buried."""
+        keys = self.keys
+        if job.state == s.READY and keys is not None:
+            keys.set_priority(job, priority)
+        elif job.state == s.DELAYED:
+            job.priority = priority
+        else:
+            self.remove_from(job, i64(job.state))
+            job.priority = priority
+            self.place(job)
+        if job.extra is not None:
+            job.extra.priority_given = PRIORITY_UNSET
+
     def remove_from(self, job: Job, state: i64) -> None:
         """Remove a job from the container of `state`, its previous state."""
         keys = self.keys

@@ -13,6 +13,7 @@ from mypy_extensions import i64
 from penstock.cluster.acks import Ack
 from penstock.cluster.node import Cluster
 from penstock.core import states as s
+from penstock.core.commands.scans import Listing
 from penstock.core.copy_commands import is_shared
 from penstock.core.deadlines import NOWHERE
 from penstock.core.engine import Engine
@@ -27,7 +28,6 @@ from penstock.core.limits import (
     check_name,
 )
 from penstock.core.policy import DISQUE
-from penstock.core.scans import Listing
 from penstock.core.states import OK, ONLY_ONCE
 from penstock.core.tube import Tube
 from penstock.core.views import rule_counts

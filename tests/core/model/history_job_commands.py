@@ -65,6 +65,7 @@ class JobCommands:
         return [
             *[(5, self.wait_put), (4, self.wait_end), (2, self.requeue), (3, self.done), (2, self.ack_with_more)],
             *[(2, self.snatch), (3, self.restart), (3, self.switch), (4, self.move), (1, self.release_all)],
+            *[(2, self.set_priority), (3, self.edit), (1, self.end_delay)],
             *[(3, self.alter), (8, self.claim), (2, self.read_claim), (3, self.ack_claims), (2, self.renew_claims)],
             *[(1, self.release_claims), (3, self.delete_claimed), (6, self.judge)],
         ]
@@ -122,6 +123,17 @@ class JobCommands:
     def restart(self) -> None:
         number = self.pair.job(self.any(), self.random.choice(STATES), "done", "zombie", "delayed")
         self.pair.on_job(number, "restart", self.delay_of(number))
+
+    def set_priority(self) -> None:
+        number = self.pair.job(self.any(), *STATES[:4], "ready")
+        self.pair.on_job(number, "set_priority", self.random.choice([0, 1, -1, 5]))
+
+    def edit(self) -> None:
+        number = self.pair.job(self.any(), *STATES[:4], "ready", "delayed")
+        self.pair.on_job(number, "edit", self.random.choice([*WAITING_BODIES, b"same", b"other"]))
+
+    def end_delay(self) -> None:
+        self.pair.on_job(self.pair.job(self.any(), "delayed", "delayed", "ready"), "end_delay")
 
     def switch(self) -> None:
         state = self.random.choice(STATES)

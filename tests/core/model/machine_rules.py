@@ -159,6 +159,21 @@ class JobRules(RuleBasedStateMachine):
         self.pair.pass_time(step)
         self.pair.on_job(self.any_job(n, state), command, delay)
 
+    @rule(n=INDEX, step=STEP, priority=st.sampled_from([0, 1, -1]), state=st.sampled_from(STATES))
+    def set_priority(self, n: int, step: int, priority: int, state: str) -> None:
+        self.pair.pass_time(step)
+        self.pair.on_job(self.any_job(n, state), "set_priority", priority)
+
+    @rule(n=INDEX, step=STEP, body=st.sampled_from([*WAITING_BODIES, b"same"]), state=st.sampled_from(STATES))
+    def edit(self, n: int, step: int, body: bytes, state: str) -> None:
+        self.pair.pass_time(step)
+        self.pair.on_job(self.any_job(n, state), "edit", body)
+
+    @rule(n=INDEX, step=STEP, state=st.sampled_from(["delayed", "delayed", "ready", "done"]))
+    def end_delay(self, n: int, step: int, state: str) -> None:
+        self.pair.pass_time(step)
+        self.pair.on_job(self.any_job(n, state), "end_delay")
+
     @rule(
         n=INDEX, step=STEP, state=st.sampled_from([*STATES, "gone"]), delay=DELAY, right=st.sampled_from([1, 1, 1, 0])
     )

@@ -1,4 +1,4 @@
-"""Further commands of the model on jobs: requeue, done, snatch, restart, switch, move."""
+"""Further commands of the model on jobs: requeue, done, snatch, restart, switch, move, and edits."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from .model_parts import (
     not_held,
     not_returnable,
     require,
+    swap_out,
 )
 from .model_puts import has_room
 from .queue_model import Model
@@ -97,6 +98,38 @@ class ModelJobCommands(Model):
         if was_coming:
             job.returns -= 1  # A restart of a delayed job is not counted as a return.
         return "OK"
+
+    def set_priority(self, job: ModelJob, now: int, priority: int) -> str:
+        if job.state not in ("ready", "delayed", "buried"):
+            return "ISTAKEN" if job.state == "taken" else "NOTWAITING"
+        check_return(job.tube, 0, UNSET, priority)
+        if (job.priority, job.given) != (priority, PRIORITY_UNSET):
+            job.priority, job.given = priority, PRIORITY_UNSET
+            self.happen(job, "prioritized", job.state)
+        return "OK"
+
+    def edit(self, job: ModelJob, now: int, body: bytes) -> str:
+        if job.state not in ("ready", "delayed", "buried"):
+            return "ISTAKEN" if job.state == "taken" else "NOTWAITING"
+        require(len(body) <= self.body_bytes_max, "TOOBIG")
+        capacity = job.tube.policy.capacity_bytes
+        used = sum(len(other.body) for other in self.jobs if other.tube is job.tube)
+        more = len(body) - len(job.body)
+        require(more <= 0 or capacity == 0 or used + more <= capacity, "FULL")
+        is_indexed = job.tube.policy.unique_bodies and job.state in ("ready", "delayed")
+        if is_indexed:
+            swap_out(job.tube.alike[job.state, job.body], job)
+        self.set_body(job, body)
+        if is_indexed:
+            job.tube.alike.setdefault((job.state, body), []).append(job)
+        self.happen(job, "edited", job.state)
+        self.settle()
+        return "OK"
+
+    def end_delay(self, job: ModelJob, now: int) -> str:
+        if job.state != "delayed":
+            return "ISTAKEN" if job.state == "taken" else "NOTDELAYED"
+        return self.restart(job, now)
 
     def switch(self, job: ModelJob, state: str, now: int, delay_ms: int) -> str:
         if job.state == "taken":

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from penstock.core import states as s
 from penstock.core import waits as w
 from penstock.core.batches import Claim
+from penstock.core.commands import edits
 from penstock.core.engine import Engine
 from penstock.core.errors import REFUSALS, CommandError
 from penstock.core.ids import first_id
@@ -99,7 +100,10 @@ class ModelPair:
         job = self.engine.find(FIRST_ID + number, self.now)
         if job is None:
             return "NOJOB"
-        outcome = getattr(self.engine, command)(*who, job, self.now, *args)
+        if hasattr(edits, command):
+            outcome = getattr(edits, command)(self.engine, job, self.now, *args)
+        else:
+            outcome = getattr(self.engine, command)(*who, job, self.now, *args)
         return "OK" if outcome == OK else REFUSALS[outcome].code
 
     def _on_model_job(self, number: int, command: str, who: list[object], args: tuple[object, ...]) -> str:

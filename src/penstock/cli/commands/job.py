@@ -180,6 +180,38 @@ def restart(ids: JobIds, delay: Delay = 0.0, *, target: Target, out: Output) -> 
 
 
 @app.command()
+def promote(ids: JobIds, *, target: Target, out: Output) -> None:
+    """Make delayed jobs ready now."""
+    for_each_job(ids, "promoted", target, out, lambda job: job.run_now())
+
+
+@app.command()
+def priority(
+    id: JobId,
+    level: Annotated[int, typer.Argument(metavar="PRIORITY", help="New priority; lower numbers are served first.")],
+    *,
+    target: Target,
+    out: Output,
+) -> None:
+    """Change the priority of a job that is not taken."""
+    for_each_job([id], f"priority set to {level}:", target, out, lambda job: job.set_priority(level))
+
+
+@app.command()
+def edit(
+    id: JobId,
+    body: Annotated[str, typer.Argument(metavar="BODY", help="New body: text, @FILE, or - for standard input.")],
+    kind: Annotated[BodyKind | None, typer.Option("--as", help="Type of the body.")] = None,
+    *,
+    target: Target,
+    out: Output,
+) -> None:
+    """Replace the body of a job that is not taken. The job keeps its place and its times."""
+    value = read_body(body, kind)
+    for_each_job([id], "edited", target, out, lambda job: job.edit(value))
+
+
+@app.command()
 def switch(
     id: JobId,
     state: Annotated[State, typer.Argument(metavar="STATE", help="New state; delayed and zombie need --delay.")],

@@ -217,6 +217,13 @@ def duration(word: bytes, what: str) -> int:
     return ms
 
 
+def parse_priority(word: bytes) -> int:
+    number = parse_integer(word)
+    if number == NOT_A_NUMBER:
+        raise WrongType(f"a priority must be a whole number, not {excerpt(word)}")
+    return check_priority(number)
+
+
 def parse_cursor(word: bytes) -> int:
     cursor = parse_integer(word)
     if cursor < 0 or cursor == NOT_A_NUMBER:

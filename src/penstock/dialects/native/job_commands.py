@@ -8,12 +8,13 @@ from mypy_extensions import i64
 
 from penstock.core import states as s
 from penstock.core import views
+from penstock.core.commands import edits
+from penstock.core.commands.scans import Listing
 from penstock.core.engine import Engine
 from penstock.core.errors import CrossHome, OutOfRange, UnknownJob
 from penstock.core.ids import LONG_ID_BYTES
 from penstock.core.job import BODY_BYTES, Job
 from penstock.core.limits import BATCH_JOBS_MAX, NEVER, UNSET, check_count
-from penstock.core.scans import Listing
 from penstock.core.tube import Tube
 from penstock.core.waits import END_NAMES, END_UNKNOWN, EndWait, Waiting
 from penstock.dialects.native.arguments import (
@@ -23,6 +24,7 @@ from penstock.dialects.native.arguments import (
     duration,
     excerpt,
     parse_cursor,
+    parse_priority,
     read_shard,
 )
 from penstock.dialects.native.delivery_commands import (
@@ -131,6 +133,30 @@ class JobCommands:
         self._native.reply_with_outcome(
             caller, self._engine.switch(self._native.job(caller, args[2], now), state, now, delay)
         )
+
+    def set_priority(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """Run JOB PRIORITY id n: change the priority of a job that is ready, delayed or buried."""
+        priority = parse_priority(args[3])
+        job = self._native.job(caller, args[2], now)
+        self._native.reply_with_outcome(caller, edits.set_priority(self._engine, job, now, priority))
+
+    def run(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """Run JOB RUN id: make a delayed job ready now."""
+        job = self._native.job(caller, args[2], now)
+        self._native.reply_with_outcome(caller, edits.end_delay(self._engine, job, now))
+
+    def edit(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """Run JOB EDIT id body [AS bytes|text|json|msgpack]: replace the body of a job that is not taken."""
+        words = Words(args, 4)
+        kind = BODY_BYTES
+        while words.has_more():
+            if words.option() != b"AS":
+                raise words.unknown(["AS"])
+            kind = body_kind(words.value())
+        check_kind(args[3], kind)
+        job = self._native.job(caller, args[2], now)
+        self._native.context.reserve_log(len(args[3]))
+        self._native.reply_with_outcome(caller, edits.edit(self._engine, job, now, args[3], kind))
 
     # Inspecting
 

@@ -12,11 +12,11 @@ from mypy_extensions import i64
 
 from penstock.core import states as s
 from penstock.core import views
+from penstock.core.commands.scans import Emptying
 from penstock.core.engine import Engine
 from penstock.core.errors import BadSyntax, OutOfRange, Unsupported
 from penstock.core.limits import NEVER, check_count
 from penstock.core.policy import TubePolicy
-from penstock.core.scans import Emptying
 from penstock.core.tube import Tube
 from penstock.core.tube_patterns import Glob
 from penstock.dialects.native.arguments import Words, excerpt, parse_cursor, read_driver_options, read_json

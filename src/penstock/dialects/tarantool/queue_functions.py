@@ -17,6 +17,7 @@ from mypy_extensions import i64
 from penstock.core import policy as p
 from penstock.core import states as s
 from penstock.core import views
+from penstock.core.commands.scans import Emptying
 from penstock.core.driving import driver_options
 from penstock.core.engine import Engine
 from penstock.core.errors import BadHeaders, CommandError, Full, TubeAwaited, TubeTaken, UnknownSession
@@ -24,7 +25,6 @@ from penstock.core.ids import HEX_ID_BYTES, LONG_ID_BYTES, NOT_AN_ID
 from penstock.core.job import Draft, Job
 from penstock.core.limits import BATCH_JOBS_MAX, NEVER, PRIORITY_UNSET, UNSET, check_priority, duration_ms
 from penstock.core.policy import TubePolicy
-from penstock.core.scans import Emptying
 from penstock.core.states import NO_JOB, OK
 from penstock.core.tube import Tube
 from penstock.core.waits import PutWait, TakeWait, Waiting

@@ -12,12 +12,12 @@ from collections.abc import Callable
 from typing import Any, Final, NoReturn
 
 from penstock.core import states as s
+from penstock.core.commands.scans import Emptying
 from penstock.core.engine import Engine
 from penstock.core.errors import NameTaken, refuse
 from penstock.core.job import HELD_BY_CLAIM, NO_KEY, NO_SLOT, Draft, Job
 from penstock.core.limits import NEVER, UNSET
 from penstock.core.policy import TubePolicy
-from penstock.core.scans import Emptying
 from penstock.core.states import IS_TAKEN, NOT_BURIED, NOT_KEPT, NOT_OWNER, NOT_TAKEN, OK
 from penstock.core.tube import Tube, key_of
 from penstock.core.waits import EndWait, TakeWait, Waiting

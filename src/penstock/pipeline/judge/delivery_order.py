@@ -69,7 +69,16 @@ def examine(rows: Rows) -> tuple[list[Found], Rows]:
     ending = np.flatnonzero(rows["kind"] & ENDS)
     start = _find(rows["position"], line, rows["before_position"][ending], line[ending], first_of_line, end_of_line)
     still_ready = _still_ready(rows, line, ending, start)
-    of = np.concatenate([ending, still_ready])
+    # A job that was ready before and after an event may have got another priority with it. Its place was that of the
+    # row before. If that row is unknown, the interval is empty.
+    changed = np.flatnonzero(rows["kind"][ending] & BEGINS)
+    before = start[changed] - 1
+    known = (before >= 0) & (rows["position"][before] == rows["before_position"][ending[changed]])
+    known &= line[before] == line[ending[changed]]
+    place_of = ending.copy()
+    place_of[changed[known]] = before[known]
+    start[changed[~known]] = ending[changed[~known]]
+    of = np.concatenate([place_of, still_ready])
     start = np.concatenate([start, still_ready + 1])
     end = np.concatenate([ending, end_of_line[line[still_ready]]])
     found = _overtaken(rows, line, of, start, end)

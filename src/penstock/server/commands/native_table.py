@@ -83,6 +83,15 @@ def native_rows(server: Server) -> list[Command]:
             *("job switch -4 wF write", "id ready|delayed|buried|done|zombie [DELAY d]"),
             *("Change the state of a job that is not taken.", jobs.switch),
         ),
+        command(
+            *("job priority 4 wF write", "id n"),
+            *("Change the priority of a job that is not taken.", jobs.set_priority),
+        ),
+        command("job run 3 wF write", "id", "Make a delayed job ready now.", jobs.run),
+        command(
+            *("job edit -4 wmF write", "id body [AS bytes|text|json|msgpack]"),
+            *("Replace the body of a job that is not taken.", jobs.edit),
+        ),
         command("job move -4 wF write", "id tube [DELAY d]", "Move a job to the end of another tube.", jobs.move),
         command("job peek 3 rF read", "id", "Show a job.", jobs.peek),
         command("job named 4 rF read", "tube name", "Show the job that was put with this name.", jobs.named),

@@ -5,7 +5,8 @@ CASE
   WHEN last IS NULL OR last.position <> before_position OR last.after <> before OR before = 'gone' THEN NULL
   WHEN identity <> last.identity AND NOT driven THEN 'the creation, tube, number or at-most-once mark of the job changed'
   WHEN looks <> last.looks AND NOT driven
-    AND event NOT IN ('acked', 'released', 'postponed', 'requeued', 'buried', 'kept', 'lingered', 'kicked', 'kicked delayed')
+    AND event NOT IN ('acked', 'released', 'postponed', 'requeued', 'buried', 'kept', 'lingered', 'kicked', 'kicked delayed',
+                      'prioritized', 'edited')
     THEN concat('the key, the priority or the kind of the body changed with "', event, '"')
   WHEN `order` <> last.`order` AND event NOT IN ('published', 'published delayed', 'requeued')
     THEN concat('the place of the job in its tube changed with "', event, '"')

@@ -1,0 +1,1 @@
+"""Commands on jobs that are functions outside the class Engine."""
