@@ -115,6 +115,16 @@ class AsyncQueue(Interface, ABC):
         """Return the `info` of every tube, in the order of their creation."""
 
     @abstractmethod
+    async def sessions(self) -> list[dict[str, Any]]:
+        """Return all sessions that are open or hold jobs.
+
+        `held` is the number of jobs that a session holds, `holds` their numbers by tube (of the first 1,000 jobs), and
+        `waiting` the number of waiting takes by tube. A session without connections ends at the time `ends`. `clients`
+        are its connections to a server: their addresses are shown to administrators only. Jobs that every session can
+        ack belong to no session.
+        """
+
+    @abstractmethod
     async def scan(
         self, cursor: int = 0, *, tube: AsyncTube | None = None, states: Iterable[StateName] = (), count: int = 1_000
     ) -> tuple[list[AsyncJob], int]:

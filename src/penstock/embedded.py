@@ -52,6 +52,7 @@ from penstock.core.limits import (
 from penstock.core.policy import PRESETS, TubePolicy
 from penstock.core.states import OK
 from penstock.core.tube import Tube as CoreTube
+from penstock.core.views import SessionView
 from penstock.core.waits import CANCELLED, END_NAMES, EndWait, PutWait, TakeWait, Waiting
 from penstock.drivers import driver_draft
 from penstock.host.change_feed import WatchedChange
@@ -159,6 +160,8 @@ def _caller_level() -> int:
 
 # The number of jobs that a command on many jobs changes at a time, so that other threads get the lock in between.
 _SLICE_JOBS: Final = 1_000
+# The tubes of at most this many held jobs are counted per session.
+_EXAMINED_MAX: Final = 1_000
 
 
 def sleep_through(host: Host, wait: Waiting, sleeper: ThreadSleeper) -> None:
@@ -255,6 +258,17 @@ class Queue(api.Queue):
                 self._host.advance()
                 cores, cursor = self._host.engine.scan_tubes(cursor, _SLICE_JOBS)
                 found += [_info(core, self._host.engine.now) for core in cores]
+            if cursor == 0:
+                return found
+
+    def sessions(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        cursor = 0
+        while True:
+            with self._session.durable, self._session.lock, self._session:
+                self._host.advance()
+                some, cursor = views.scan_sessions(self._host.engine, cursor, _SLICE_JOBS)
+                found += [_session_info(SessionView(self._host.engine, each, _EXAMINED_MAX)) for each in some]
             if cursor == 0:
                 return found
 
@@ -1084,6 +1098,21 @@ def _info(core: CoreTube, now: int) -> dict[str, Any]:
         "keys": 0 if core.keys is None else len(core.keys),
         "paused_in": core.paused_in,
         "paused_out": core.paused_out,
+    }
+
+
+def _session_info(view: SessionView) -> dict[str, Any]:
+    return {
+        "number": view.number,
+        "name": to_text(view.name),
+        "user": to_text(view.user),
+        "clients": [],
+        "held": view.held,
+        "holds": {to_text(tube): count for tube, count in view.holds.items()},
+        "waiting": {to_text(tube): count for tube, count in view.waiting.items()},
+        "grace": view.grace_ms / 1000,
+        "since": None,
+        "ends": None if view.ends_ms == NEVER else view.ends_ms / 1000,
     }
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
-from .interfaces import another, code_of
+from .interfaces import Interface, another, code_of, eventually
 
 
 async def test_a_tube_is_found_only_if_it_exists(queue: Any) -> None:
@@ -37,6 +38,27 @@ async def test_the_overview_has_every_tube_in_the_order_they_were_made(queue: An
     for number in range(1_003):
         await queue.tube(f"tube {number}", temporary=True)
     assert [info["name"] for info in await queue.overview()] == [f"tube {number}" for number in range(1_003)]
+
+
+async def test_the_sessions_have_their_held_jobs_and_waiting_takes(queue: Any, face: Interface) -> None:
+    full, empty = await queue.tube("full"), await queue.tube("empty")
+    await full.put_many(["1", "2", "3"])
+    other = await another(queue)
+    await other.identify(grace=60)
+    await (await other.tube("full")).take_many(2)
+    take = asyncio.ensure_future(empty.take(timeout=60))
+    await eventually(lambda: face.waiting(queue) == 1)
+    sessions = await queue.sessions()
+    [holder] = [each for each in sessions if each["held"]]
+    [waiter] = [each for each in sessions if each["waiting"]]
+    assert (holder["held"], holder["holds"], holder["waiting"], holder["grace"]) == (2, {"full": 2}, {}, 60)
+    assert (waiter["held"], waiter["holds"], waiter["waiting"], waiter["ends"]) == (0, {}, {"empty": 1}, None)
+    assert (await (await full.jobs("taken"))[0].meta())["holder"] == holder["number"]
+    await other.close()
+    [left] = [each for each in await queue.sessions() if each["held"]]
+    assert (left["number"], left["clients"]) == (holder["number"], []) and left["ends"] is not None
+    await empty.put("x")
+    await (await take).ack()
 
 
 async def test_a_scan_finds_every_job_page_by_page(queue: Any) -> None:

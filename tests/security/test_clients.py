@@ -115,6 +115,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "TAKE": lambda queue: queue.find_tube("q").take(),
     "TUBE LIST": lambda queue: queue.tubes(),
     "TUBE SCAN": lambda queue: queue.overview(),
+    "SESSION SCAN": lambda queue: queue.sessions(),
     "TUBE STATS": lambda queue: queue.find_tube("q").info(),
     "TUBE TRUNCATE": lambda queue: queue.find_tube("q").truncate(),
     "TUBE PAUSE": lambda queue: queue.find_tube("q").pause(),

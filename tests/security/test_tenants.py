@@ -174,7 +174,8 @@ def _picture(node: Node) -> object:
 
 
 @attempt(
-    "list tubes and jobs: QSCAN, JSCAN, JOB SCAN, TUBE LIST, TUBE SCAN MATCH, JOB HELD, INFO, COMMAND, CLIENT",
+    "list tubes and jobs: QSCAN, JSCAN, JOB SCAN, TUBE LIST, TUBE SCAN MATCH, JOB HELD, SESSION SCAN, INFO, COMMAND, "
+    "CLIENT",
     port="RESP",
     caller=USER,
     result="only the user's own tubes and jobs are listed; INFO leaves out Jobs, Queues and Commandstats",
@@ -193,6 +194,7 @@ def test_listings_show_own_tubes_only(node: Node, secrets: Secrets) -> None:
             "INFO jobs",
         ),
         *("INFO queues", "INFO commandstats", "COMMAND", "COMMAND DOCS", "CLIENT ID", "HELLO", "IDENTIFY"),
+        *("SESSION SCAN 0", "SESSION SCAN 0 COUNT 1000", "SESSION SCAN 0 TUBE mail.in"),
     ):
         answer = node.tenant.ask(*line.split())
         assert not isinstance(answer, Refusal), line

@@ -112,6 +112,13 @@ class AsyncQueue(AsyncQueueHandle):
     async def overview(self) -> list[dict[str, Any]]:
         return await self._scan_tubes(commands.info)
 
+    async def sessions(self) -> list[dict[str, Any]]:
+        cursor, found = await self._call(commands.scan_sessions(b"0"))
+        while cursor != b"0":
+            cursor, some = await self._call(commands.scan_sessions(cursor))
+            found += some
+        return found
+
     async def _scan_tubes(self, of_tube: Callable[[Any], T]) -> list[T]:
         cursor, found = await self._call(commands.scan_tubes(b"0", of_tube))
         while cursor != b"0":

@@ -638,6 +638,48 @@ def scan_tubes(cursor: bytes, of_tube: Callable[[Reply], T]) -> Call[tuple[bytes
     return Call([b"TUBE", b"SCAN", cursor, b"COUNT", b"1000"], read, REPEAT)
 
 
+def scan_sessions(cursor: bytes) -> Call[tuple[bytes, list[dict[str, Any]]]]:
+    """Ask for a page of sessions. The result is the next cursor and the sessions."""
+
+    def read(answer: Reply) -> tuple[bytes, list[dict[str, Any]]]:
+        after, found = page(cursor, answer)
+        return after, [session(each) for each in found]
+
+    return Call([b"SESSION", b"SCAN", cursor, b"COUNT", b"1000"], read, REPEAT)
+
+
+def session(answer: Reply) -> dict[str, Any]:
+    """Return a session. Its times are in seconds."""
+    return {
+        "number": number(answer[b"number"]),
+        "name": name(answer),
+        "user": to_text(octets(answer[b"user"])),
+        "clients": [
+            {
+                "id": number(each[b"id"]),
+                "address": to_text(octets(each[b"address"])),
+                "node": to_text(octets(each[b"node"])),
+                "idle": number(each[b"idle-ms"]) / 1000,
+            }
+            for each in items(answer[b"clients"])
+        ],
+        "held": number(answer[b"held"]),
+        "holds": _by_tube(answer[b"holds"]),
+        "waiting": _by_tube(answer[b"waiting"]),
+        "grace": number(answer[b"grace-ms"]) / 1000,
+        "since": _seconds(answer[b"since"]),
+        "ends": _seconds(answer[b"ends"]),
+    }
+
+
+def _by_tube(answer: Reply) -> dict[str, int]:
+    return {to_text(octets(tube)): number(count) for tube, count in answer.items()}
+
+
+def _seconds(answer: Reply) -> float | None:
+    return None if answer is None else number(answer) / 1000
+
+
 def scan_policies(cursor: bytes) -> Call[tuple[bytes, list[tuple[str, TubePolicy]]]]:
     """Ask for a page of tubes. The result is the next cursor, and the name and policy of each tube."""
 

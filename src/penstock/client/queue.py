@@ -112,6 +112,13 @@ class Queue(QueueHandle):
     def overview(self) -> list[dict[str, Any]]:
         return self._scan_tubes(commands.info)
 
+    def sessions(self) -> list[dict[str, Any]]:
+        cursor, found = self._call(commands.scan_sessions(b"0"))
+        while cursor != b"0":
+            cursor, some = self._call(commands.scan_sessions(cursor))
+            found += some
+        return found
+
     def _scan_tubes(self, of_tube: Callable[[Any], T]) -> list[T]:
         cursor, found = self._call(commands.scan_tubes(b"0", of_tube))
         while cursor != b"0":

@@ -1251,7 +1251,7 @@ def _line_of(tube: Tube, key: bytes | None) -> WaitLine:
         key = NO_KEY
     line = tube.key_lines.get(key)
     if line is None:
-        line = WaitLine(tube.key_lines, key)
+        line = WaitLine(tube.key_lines, key, tube.slot)
         tube.key_lines[key] = line
     return line
 

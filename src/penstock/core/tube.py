@@ -169,9 +169,9 @@ class Tube:
         self.counts_before = [0] * s.RULES_COUNT
         self.key_stats = {}
         self.arriving = False
-        self.take_line = WaitLine(None, NO_KEY)
+        self.take_line = WaitLine(None, NO_KEY, slot)
         self.key_lines = {}
-        self.put_line = WaitLine(None, NO_KEY)
+        self.put_line = WaitLine(None, NO_KEY, slot)
         self.woken = False
         self.woken_keys = []
         self.apply_policy(policy)

@@ -14,8 +14,10 @@ from typing import Final
 from penstock.core import states as s
 from penstock.core.engine import Engine
 from penstock.core.job import Job
-from penstock.core.limits import NEVER, PRIORITY_UNSET
+from penstock.core.limits import NEVER, PRIORITY_UNSET, SCAN_EXAMINED_MAX, check_count
+from penstock.core.sessions import Session
 from penstock.core.tube import Tube, key_of
+from penstock.core.waits import Connection, TakeWait
 
 # The fields that are times: points in time since 1970, or durations.
 TIME_FIELDS: Final = frozenset(["created", "expires", "wakes", "next_event", "ttl", "ttr", "now"])
@@ -55,6 +57,53 @@ def meta(engine: Engine, job: Job, id: bytes) -> dict[str, bytes | int | None]:
         "retry": extra.retry.text.encode() if extra.retry is not None else None,
         "now": int(engine.now),
     }
+
+
+class SessionView:
+    """A session as users see it."""
+
+    def __init__(self, engine: Engine, session: Session, examined_max: int) -> None:
+        """Describe a session. The tubes of its jobs are counted for `examined_max` jobs only."""
+        self.number = int(session.number)
+        self.name = session.name
+        self.user = session.user
+        self.held = len(session.held)  # Number of jobs that it holds.
+        self.grace_ms = int(engine.grace_of(session))
+        self.ends_ms = int(session.due) if session.deadline_pos >= 0 else NEVER  # The end of its grace time.
+        self.connections: list[Connection] = []
+        self.waiting: dict[bytes, int] = {}  # Tubes on which its takes wait, and the number of these takes.
+        self.holds: dict[bytes, int] = {}  # Tubes of the jobs that were examined, and the number of these jobs.
+        for connection in session.connections.values():
+            assert isinstance(connection, Connection)
+            self.connections.append(connection)
+            for wait in connection.waits.values():
+                if isinstance(wait, TakeWait):
+                    for link in wait.links:
+                        self._count(self.waiting, engine.tube_slots[link.line.tube])
+        for job in session.held[:examined_max]:
+            self._count(self.holds, engine.tube_of(job))
+
+    def _count(self, counts: dict[bytes, int], tube: Tube | None) -> None:
+        if tube is not None:
+            counts[tube.name] = counts.get(tube.name, 0) + 1
+
+
+def scan_sessions(engine: Engine, cursor: int, count: int) -> tuple[list[Session], int]:
+    """Return up to `count` sessions, starting at a cursor, and the next cursor.
+
+    The scan starts with cursor 0, and ends when 0 is returned. A call examines at most SCAN_EXAMINED_MAX slots.
+    """
+    check_count(count, "count")
+    slots = engine.session_slots
+    found: list[Session] = []
+    at = cursor
+    end = min(len(slots), cursor + SCAN_EXAMINED_MAX)
+    while at < end and len(found) < count:
+        session = slots[at]
+        if session is not None:
+            found.append(session)
+        at += 1
+    return found, at if at < len(slots) else 0
 
 
 def _moment(moment: int) -> int | None:

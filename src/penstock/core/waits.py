@@ -167,13 +167,14 @@ class Link:
 class WaitLine:
     """A list of waits in order of arrival: for any job of a tube, for jobs of one key, or for space in the tube."""
 
-    def __init__(self, lines: dict[bytes, WaitLine] | None, key: bytes) -> None:
+    def __init__(self, lines: dict[bytes, WaitLine] | None, key: bytes, tube: i32) -> None:
         self.head: Link | None = None
         self.tail: Link | None = None
         self.length: i64 = 0
         # The dict that contains this line by its key, from which it is removed when empty. None for other lines.
         self.lines = lines
         self.key = key
+        self.tube = tube  # Slot of the tube.
 
     def join(self, wait: Waiting) -> None:
         link = Link(wait, self)

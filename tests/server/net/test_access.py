@@ -230,6 +230,7 @@ COMMANDS: dict[str, tuple[int, list[str | int]]] = {
     "tube scan": (READ, [0]),
     **{f"tube {word}": (ADMIN, ["nosuch"]) for word in ("drop", "truncate", "release")},
     "tube alter": (ADMIN, ["nosuch", "TTL", 5]),
+    "session scan": (READ, [0]),
     "stage": (WRITE, ["stage", "native", "JOB", "b"]),
     **{name: (WRITE, ["nosuch"]) for name in ("publish", "discard")},
     "publishonce": (WRITE, ["mark", "nosuch"]),
@@ -257,7 +258,7 @@ USERS = {"reader": READ, "writer": WRITE, "admin": ADMIN, "tester": DEBUG}
 def test_every_command_has_a_class(owner: Client) -> None:
     first_words = {name.partition(" ")[0] for name in COMMANDS}
     assert {name.decode() for name in owner.ask("COMMAND", "LIST")} == first_words | EVERYBODYS  # type: ignore[union-attr]
-    for family in ("tube", "job", "claim", "journal", "global"):
+    for family in ("tube", "job", "claim", "journal", "global", "session"):
         members = owner.ask("COMMAND", "DOCS", family)[1][1][::2]  # type: ignore[index]
         assert {name.decode() for name in members} == {
             name.replace(" ", "|") for name in COMMANDS if name.startswith(f"{family} ")

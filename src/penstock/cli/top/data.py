@@ -21,6 +21,7 @@ from penstock.cli.output import Column, Record, as_text, body_text
 from penstock.cli.records import TUBE_COLUMNS, body_fields
 from penstock.core.errors import CommandError, PenstockError, UnknownJob, UnknownTube
 from penstock.core.limits import BATCH_JOBS_MAX
+from penstock.host.clock import wall_ms
 from penstock.report.units import duration_text
 
 if TYPE_CHECKING:
@@ -254,11 +255,11 @@ class ServerBackend:
     """A server."""
 
     def consumers(self, queue: Queue) -> ViewData:
-        with parsing_answer():
-            lines = _text(queue, "CLIENT", "LIST").splitlines()
-            rows = dict(_consumer(dict(word.partition("=")[::2] for word in line.split(" "))) for line in lines)
-        headings = ("number", "address", "name", "user", "age", "idle", "jobs held", "waits for", "last command")
-        return ViewData(headings, rows, "There are no connections.")
+        """Return the sessions. Several connections can share a session, and its jobs belong to none of them alone."""
+        now_ms = wall_ms()
+        rows = {str(each["number"]): _session_row(each, now_ms) for each in queue.sessions()}
+        headings = ("session", "name", "user", "addresses", "age", "idle", "jobs held", "of tubes", "waits on")
+        return ViewData(headings, rows, "There are no sessions.")
 
     def figures(self, queue: Queue) -> list[tuple[str, str]]:
         with parsing_answer():
@@ -270,12 +271,15 @@ def _text(queue: Any, *words: str) -> str:
     return str(queue.execute(*words), "utf-8", "backslashreplace")
 
 
-def _consumer(client: dict[str, str]) -> tuple[str, tuple[str, ...]]:
-    """Return the id of a connection and its table row, from a line of CLIENT LIST."""
-    return client["id"], (
-        *(client["id"], client["addr"], client["name"] or client["lib-name"], client["user"]),
-        *(duration_text(int(client["age"]) * 1_000), duration_text(int(client["idle"]) * 1_000)),
-        *(client.get("held", ""), client.get("waits", "").strip("-"), client["cmd"]),
+def _session_row(session: Record, now_ms: int) -> tuple[str, ...]:
+    clients, since = session["clients"], session["since"]
+    idle = min((client["idle"] for client in clients), default=None)
+    return (
+        *(str(session["number"]), session["name"], session["user"]),
+        ", ".join(client["address"] for client in clients) or "(disconnected)",
+        "" if since is None else duration_text(max(0, now_ms - int(since * 1_000))),
+        "" if idle is None else duration_text(int(idle * 1_000)),
+        *(f"{session['held']:,}", ", ".join(session["holds"]), ", ".join(session["waiting"])),
     )
 
 

@@ -9,6 +9,7 @@ from penstock.dialects.native.global_commands import GlobalCommands
 from penstock.node.caller import EVERYTHING, GROUPS
 from penstock.node.dispatch import Command
 from penstock.server.commands.history_commands import HistoryCommands
+from penstock.server.commands.session_commands import SessionCommands
 from penstock.server.server import Server
 
 # Commands that show or change the data of all tubes.
@@ -157,5 +158,10 @@ def native_rows(server: Server) -> list[Command]:
         command(
             *("identify -1 wF all", "[token] [GRACE d]"),
             *("Show or join a session, and set how long it outlives its connections.", native.identify),
+        ),
+        command(
+            *("session scan -3 r read", "cursor [COUNT n] [TUBE t]"),
+            "Iterate over the sessions: their clients, the jobs that they hold, and the tubes that they wait on.",
+            SessionCommands(server).scan,
         ),
     ]
