@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from penstock.cli.main import app
+from penstock.server.config.scrypt import read_hash
 from penstock.server.config.settings import SETTINGS
 
 
@@ -71,3 +72,20 @@ def test_a_usage_error_is_one_sentence() -> None:
     result = show("--maxclient", "5")
     assert result.exit_code == 2
     assert result.output == "penstock: there is no flag '--maxclient'; did you mean --maxclients?\n"
+
+
+def test_a_hashed_password_is_read_from_standard_input_and_accepted_in_the_configuration() -> None:
+    result = CliRunner().invoke(app, ["config", "hash-password"], input="two words\n")
+    found = read_hash(result.output.strip())
+    assert found is not None and found.matches(b"two words")
+    shown = show("--changed", "--user", f"alice password_scrypt:{found}", "--json")
+    assert json.loads(shown.output) == {"users": "alice"}
+    assert json.loads(CliRunner().invoke(app, ["config", "hash-password", "--json"], input="x").output).keys() == {
+        "password_scrypt"
+    }
+
+
+@pytest.mark.parametrize("given", ["", "\n", "x" * 513, "two\nlines\n"])
+def test_no_password_and_several_lines_are_refused(given: str) -> None:
+    result = CliRunner().invoke(app, ["config", "hash-password"], input=given)
+    assert result.exit_code == 2 and "1 to 512 bytes" in result.output

@@ -191,6 +191,7 @@ async def _stop(server: Server) -> None:
     until = time.monotonic() + _CLOSE_S
     while time.monotonic() < until and len(server.clients):
         await asyncio.sleep(0.01)
+    server.logins.close()
     server.membership.bus.close()
     server.turn_loop.stop()
 

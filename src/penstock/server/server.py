@@ -30,6 +30,7 @@ from penstock.node.context import CommandContext
 from penstock.node.dispatch import Dispatcher
 from penstock.node.routing import Elsewhere, NeedsHome
 from penstock.server.config.configuration import Config, ConfigError
+from penstock.server.config.scrypt import read_hash
 from penstock.server.config.words import to_bytes
 from penstock.server.loop import TurnLoop
 from penstock.server.net.access import DEFAULT_USER, Accounts, chap_of
@@ -141,9 +142,10 @@ class Server:
     def _add_users(self) -> None:
         """Add the configured users. This happens only at the start, so that tubes which are granted later are kept."""
         for user in self.config.users.values():
-            secret = user.password_sha256 or hashlib.sha256(to_bytes(user.password)).hexdigest()
+            digest = user.password_sha256 or hashlib.sha256(to_bytes(user.password)).hexdigest()
+            secret = read_hash(user.password_scrypt) or bytes.fromhex(digest)
             chap = chap_of(to_bytes(user.password)) if user.password else b""
-            self.accounts.add(user.name, bytes.fromhex(secret), user.commands, user.tubes, chap)
+            self.accounts.add(user.name, secret, user.commands, user.tubes, chap)
 
     def make_spaces(self) -> None:
         """Create or change the configured xqueue spaces."""

@@ -268,9 +268,13 @@ def test_a_bad_line_is_refused_with_file_line_and_allowed_values(cwd: Path, line
 
 
 def test_an_error_never_repeats_a_secret(cwd: Path) -> None:
-    for line in (f"requirepass {'s3cret' * 100}", "user alice password:s3cret password_sha256:s3cret", "user s3 c:r"):
+    for line in (
+        f"requirepass {'s3cret' * 100}",
+        "user alice password:s3cret password_sha256:s3cret",
+        "user a password_scrypt:s3cret",
+    ):
         assert "s3cret" not in refused(cwd, conf=line)
-    assert "s3cret" not in repr(User("a", "s3cret", "s3cret", frozenset(), ()))
+    assert "s3cret" not in repr(User("a", "s3cret", "s3cret", "s3cret", frozenset(), ()))
 
 
 def test_tls_needs_its_files(cwd: Path) -> None:
@@ -301,8 +305,8 @@ def test_users_are_the_same_in_both_forms(cwd: Path) -> None:
         [users.bob]
         password_sha256 = "{DIGEST.upper()}"
     """
-    alice = User("alice", "two words", "", frozenset({"read", "admin"}), (b"mail.*", b"q?"))
-    bob = User("bob", "", DIGEST, frozenset({"read", "write"}), (b"*",))
+    alice = User("alice", "two words", "", "", frozenset({"read", "admin"}), (b"mail.*", b"q?"))
+    bob = User("bob", "", DIGEST, "", frozenset({"read", "write"}), (b"*",))
     assert configured(cwd, conf=conf).users == configured(cwd, toml=toml).users == {"alice": alice, "bob": bob}
 
 
@@ -310,10 +314,14 @@ def test_users_are_the_same_in_both_forms(cwd: Path) -> None:
     ("line", "message"),
     [
         ("user", "must be a name, then password:…"),
-        ("user alice", "must be configured with either a password or a password_sha256"),
+        ("user alice", "must be configured with one of these: password, password_sha256 or password_scrypt"),
         (
             f"user alice password:x password_sha256:{DIGEST}",
-            "must be configured with either a password or a password_sha256",
+            "must be configured with one of these: password, password_sha256 or password_scrypt",
+        ),
+        (
+            "user alice password_scrypt:scrypt$3$8$5$c2FsdHNhbHQ$QUFB",
+            "must be configured with a password_scrypt of the form scrypt$N$R$P$SALT$HASH",
         ),
         ("user alice password_sha256:abc", "must be configured with a password_sha256 of 64 hex digits"),
         (
@@ -322,7 +330,7 @@ def test_users_are_the_same_in_both_forms(cwd: Path) -> None:
         ),
         (
             "user alice password:x colour:red",
-            "must be configured with these fields only: password, password_sha256, commands, tubes",
+            "must be configured with these fields only: password, password_sha256, password_scrypt, commands, tubes",
         ),
         ("user alice password", "must be a name, then password:…"),
         ("user alice password:x password:y", "must be a name, then password:…"),

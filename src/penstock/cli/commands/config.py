@@ -1,23 +1,28 @@
-"""`penstock config`: show the settings that a server would start with."""
+"""`penstock config`: show the settings that a server would start with, and hash passwords for them."""
 
 from __future__ import annotations
 
 import json as json_format
 import os
+import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from penstock.cli.errors import USAGE, fail, printable_json
 from penstock.cli.options import CommandGroup
+from penstock.cli.output import Output
 from penstock.wire.quoting import printable
 
 if TYPE_CHECKING:
     from penstock.server.config.configuration import Config, Setting
 
-app = CommandGroup(help="Show the settings of a server.")
+app = CommandGroup(help="Show the settings of a server, and hash passwords for users.")
+
+# The longest password that clients can send.
+_PASSWORD_BYTES_MAX: Final = 512
 
 
 # Every setting is a flag, so `load` parses the options that this command does not define.
@@ -52,6 +57,24 @@ def show(
         typer.echo(printable_json(json_format.dumps(values, indent=2)))
     else:
         _show_lines([[each.name, _text(config, each), config.origin(each.name)] for each in settings], origin)
+
+
+@app.command("hash-password")
+def hash_password(*, out: Output) -> None:
+    """Print the scrypt hash of a password, for the field `password_scrypt` of a user.
+
+    The password is read from a prompt, or from standard input if that is not a terminal.
+    """
+    from penstock.server.config.scrypt import hash_password
+
+    if sys.stdin.isatty():
+        password = typer.prompt("Password", hide_input=True, confirmation_prompt=True, err=True).encode()
+    else:
+        password = sys.stdin.buffer.read().removesuffix(b"\n").removesuffix(b"\r")
+    if not password or len(password) > _PASSWORD_BYTES_MAX or b"\n" in password:
+        fail(f"a password has 1 to {_PASSWORD_BYTES_MAX} bytes, and only one line", USAGE)
+    made = str(hash_password(password))
+    out.report_done(made, password_scrypt=made)
 
 
 def _text(config: Config, setting: Setting) -> str:

@@ -21,7 +21,7 @@ from penstock.core.errors import BadToken
 from penstock.node.caller import GROUPS
 from penstock.node.dispatch import Command
 from penstock.server.config.words import to_text
-from penstock.server.net.access import DEFAULT_USER, Account
+from penstock.server.net.access import DEFAULT_USER, Account, SlowCheck
 from penstock.server.net.connection import Connection
 from penstock.server.net.logins import Login
 from penstock.server.server import Server
@@ -253,6 +253,11 @@ class _RespLogin(Login):
         if len(self._password) > _PASSWORD_BYTES_MAX:
             return None
         return self._accounts.log_in(self._name, self._password)
+
+    def slow_check(self) -> SlowCheck | None:
+        if len(self._password) > _PASSWORD_BYTES_MAX:
+            return None
+        return self._accounts.slow_check(self._name, self._password)
 
     def account_of_token(self, now: int) -> Account | None:
         token = self._tokens.read(self._password)

@@ -16,23 +16,26 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from penstock.server.config.kinds import Collected, Refused
+from penstock.server.config.scrypt import read_hash
 from penstock.server.config.words import to_bytes
 from penstock.wire.bus import PATTERNS_MAX
 
 COMMAND_CLASSES: Final = ("read", "write", "admin", "debug")
 _LISTS: Final = ("commands", "tubes")
-_FIELDS: Final = ("password", "password_sha256", *_LISTS)
+_PASSWORDS: Final = ("password", "password_sha256", "password_scrypt")  # A user has one of them.
+_FIELDS: Final = (*_PASSWORDS, *_LISTS)
 _NAME: Final = re.compile(r"[^\s\x00-\x1f\x7f]{1,64}")
 _SHA256: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 
 @dataclass(frozen=True)
 class User:
-    """One user. Either `password` or `password_sha256` is set, and the other one is empty. Neither is ever shown."""
+    """One user. One of the three passwords is set, and the others are empty. None is ever shown."""
 
     name: str
     password: str = field(repr=False)
     password_sha256: str = field(repr=False)  # In lower-case hex digits.
+    password_scrypt: str = field(repr=False)  # In the form of config/scrypt.py.
     commands: frozenset[str]  # Of COMMAND_CLASSES.
     tubes: tuple[bytes, ...]  # Patterns. The user may use a tube that matches one of them.
 
@@ -42,7 +45,7 @@ class Users(Collected[User]):
 
     annotation = "dict[str, User]"
     allowed = (
-        "a name, then password:… or password_sha256:…, and, if wanted, "
+        "a name, then password:…, password_sha256:… or password_scrypt:…, and, if wanted, "
         f"commands: with some of {','.join(COMMAND_CLASSES)} and tubes: with patterns"
     )
 
@@ -74,12 +77,17 @@ class Users(Collected[User]):
     def _user(self, name: str, fields: dict[str, list[str]]) -> User:
         if not _NAME.fullmatch(name):
             raise Refused("configured with names of 1 to 64 characters without spaces")
-        password = "".join(fields.get("password", []))
-        digest = "".join(fields.get("password_sha256", [])).lower()
-        if bool(password) == bool(digest):
-            raise Refused("configured with either a password or a password_sha256")
+        password, digest, scrypt = ("".join(fields.get(name, [])) for name in _PASSWORDS)
+        digest = digest.lower()
+        if [password, digest, scrypt].count("") != 2:
+            raise Refused("configured with one of these: password, password_sha256 or password_scrypt")
         if digest and not _SHA256.fullmatch(digest):
             raise Refused("configured with a password_sha256 of 64 hex digits")
+        if scrypt and read_hash(scrypt) is None:
+            raise Refused(
+                "configured with a password_scrypt of the form scrypt$N$R$P$SALT$HASH: `penstock config hash-password` "
+                "prints one"
+            )
         commands = fields.get("commands", COMMAND_CLASSES[:2])
         if not set(commands) <= set(COMMAND_CLASSES):
             raise Refused(f"configured with commands of these classes: {', '.join(COMMAND_CLASSES)}")
@@ -91,7 +99,7 @@ class Users(Collected[User]):
         tubes = tuple(to_bytes(pattern) for pattern in patterns)
         if len(tubes) > PATTERNS_MAX:
             raise Refused(f"configured with at most {PATTERNS_MAX:,} tube patterns")
-        return User(name, password, digest, frozenset(commands), tubes)
+        return User(name, password, digest, scrypt, frozenset(commands), tubes)
 
     def masked(self, value: dict[str, User]) -> str:
         return ", ".join(value)

@@ -91,7 +91,7 @@ class _IprotoLogin(Login):
         text = "User not found or supplied credentials are invalid"
         if self._accounts.has_no_scramble(self._name):
             name = self._name[:64]
-            text = f"User '{name}' cannot log in over IPROTO: the server has only the SHA-256 of its password"
+            text = f"User '{name}' cannot log in over IPROTO: the server has only a hash of its password"
         self._answers.refusal(self._sync, iproto.ER_PASSWORD, text.encode())
 
     def refuse_as_busy(self, sentence: str) -> None:

@@ -4,6 +4,10 @@ An address that sends many wrong passwords is delayed. Each later login from it,
 the password is compared, so the time of the reply tells a guesser nothing. The number of logins that wait is
 limited per address, so more connections do not mean more guesses. Both protocols use the same delay and the same limit.
 
+If the user has a scrypt hash, the password is compared in a thread, while the loop serves other clients. The number of
+threads and of waiting comparisons is limited. Logins with the same user and password share one comparison, so many
+workers of a program that start together need only one.
+
 A token (`tokens.py`) is neither delayed nor counted, because its signature cannot be guessed.
 
 `access.py` has the users and compares the passwords.
@@ -14,14 +18,17 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
+import os
 import time
 from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Final
 
 from penstock.core.errors import BadToken
 from penstock.node.caller import Caller
 from penstock.node.turn import SuspendedCommand, Turn
-from penstock.server.net.access import Account
+from penstock.server.net.access import Account, SlowCheck
 from penstock.server.net.connection import Connection
 
 _log = logging.getLogger("penstock")
@@ -34,6 +41,12 @@ DELAY_S: Final = 1.0
 # This many logins of an address wait at a time. So an address has this many guesses per second.
 WAITING_MAX: Final = 16
 _TOO_MANY: Final = "too many logins from this address are waiting; try again in a second"
+
+# At most this many threads compare scrypt hashes. Each needs 16 MB and a processor.
+_THREADS_MAX: Final = 4
+
+# This many comparisons wait or run at a time, so a login does not wait longer than the setting `auth-timeout`.
+_CHECKS_MAX: Final = 64
 
 # Limits the table of addresses to a few megabytes. The address with the oldest last wrong password is dropped.
 _ADDRESSES_MAX: Final = 10_000
@@ -49,8 +62,15 @@ class Login:
     """One attempt of a client to log in. Each protocol has its own subclass."""
 
     def account(self) -> Account | None:
-        """Return the account whose password was given, or None if the password is wrong."""
+        """Return the account whose password was given, or None if the password is wrong.
+
+        This is called if `slow_check` has returned None.
+        """
         raise NotImplementedError
+
+    def slow_check(self) -> SlowCheck | None:
+        """Return the comparison that has to run in a thread, or None if `account` returns its result at once."""
+        return None
 
     def account_of_token(self, now: int) -> Account | None:
         """Return the account of the token that was given in place of a password, or None if none was given.
@@ -86,6 +106,12 @@ class Logins:
         self._waiting: dict[str, int] = {}  # The number of delayed logins, by source. No entry has the value 0.
         self._logged_at = -_LOG_INTERVAL_S
         self._not_logged = 0
+        self._threads = ThreadPoolExecutor(max(1, min(_THREADS_MAX, (os.cpu_count() or 1) // 2)), "penstock-logins")
+        self._checks: dict[tuple[str, bytes], _RunningCheck] = {}  # Running and waiting ones, by the key of SlowCheck.
+
+    def close(self) -> None:
+        """Drop all comparisons that have not begun, because the server stops."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
     def begin(self, caller: Connection, login: Login) -> None:
         """Compare the password of a login and reply. After many wrong passwords from its address, do so after a delay.
@@ -114,9 +140,49 @@ class Logins:
             delayed.timer = self._loop.call_later(DELAY_S, self._wake, caller, delayed)
             self._turn.park(caller, delayed)
 
-    def compare(self, caller: Connection, login: Login) -> None:
-        """Compare the password of a login, log the client in if it is right, and reply."""
-        account = login.account()
+    def compare(self, caller: Connection, login: Login) -> bool:
+        """Compare the password of a login, log the client in if it is right, and reply.
+
+        Return False if the client waits for the comparison. It is then suspended until the comparison has ended.
+        """
+        check = login.slow_check()
+        if check is not None:
+            return not self._start(caller, login, check)
+        self.finish(caller, login, login.account())
+        return True
+
+    def _start(self, caller: Connection, login: Login, check: SlowCheck) -> bool:
+        """Start the comparison in a thread, or wait for the one that runs. Return False if the login was refused."""
+        running = self._checks.get(check.key)
+        if running is None:
+            source = source_of(caller.address)
+            if len(self._checks) >= _CHECKS_MAX or self._waiting.get(source, 0) >= WAITING_MAX:
+                login.refuse_as_busy(_TOO_MANY)
+                return False
+            self._waiting[source] = self._waiting.get(source, 0) + 1
+            running = self._checks[check.key] = _RunningCheck(source)
+            future = self._loop.run_in_executor(self._threads, check.run)
+            future.add_done_callback(partial(self._checked, check, running))
+        suspended = _SuspendedLogin(self, login, running)
+        running.logins[suspended] = caller
+        self._turn.park(caller, suspended)
+        return True
+
+    def _checked(self, check: SlowCheck, running: _RunningCheck, done: asyncio.Future[bool]) -> None:
+        """Continue all logins that waited for a comparison."""
+        if done.cancelled():
+            return
+        del self._checks[check.key]
+        self.leave(running.source)
+        error = done.exception()
+        if error is not None:
+            _log.error("password not compared, so the login is refused: error=%s", error)
+        running.account = check.account(error is None and done.result())
+        for suspended, caller in list(running.logins.items()):
+            self._turn.resume(caller, suspended)
+
+    def finish(self, caller: Connection, login: Login, account: Account | None) -> None:
+        """Log the client in as `account`, or refuse it if `account` is None because the password is wrong."""
         if account is None:
             self._was_wrong(caller.address)
             login.refuse()
@@ -168,12 +234,37 @@ class _DelayedLogin(SuspendedCommand):
 
     def step(self, caller: Caller, now: int) -> bool:
         assert isinstance(caller, Connection)
-        self._logins.compare(caller, self._login)
-        return True
+        return self._logins.compare(caller, self._login)
 
     def cancel(self) -> None:
         self.timer.cancel()
         self._logins.leave(self.source)
+
+
+class _RunningCheck:
+    """A comparison that runs or waits for a thread."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source  # The address that started it.
+        self.logins: dict[_SuspendedLogin, Connection] = {}
+        self.account: Account | None = None  # The result.
+
+
+class _SuspendedLogin(SuspendedCommand):
+    """A login that waits for a comparison."""
+
+    def __init__(self, logins: Logins, login: Login, running: _RunningCheck) -> None:
+        self._logins = logins
+        self._login = login
+        self._running = running
+
+    def step(self, caller: Caller, now: int) -> bool:
+        assert isinstance(caller, Connection)
+        self._logins.finish(caller, self._login, self._running.account)
+        return True
+
+    def cancel(self) -> None:
+        self._running.logins.pop(self, None)
 
 
 def source_of(address: str) -> str:
