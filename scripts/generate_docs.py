@@ -106,6 +106,7 @@ EVENT_MEANINGS = {
     s.CLAIM_ENDED: "The claim that held the job ended without an ack.",
     s.PUT_URGENT: "The job was put in front of all others.",
     s.DOOMED: "The job was deleted while a claim holds it. It is removed when the claim ends.",
+    s.CANCELLED: "The job was cancelled while a session holds it. It is removed when its delivery ends without an ack.",
     s.JUDGED: "A verdict on the job was given, changed or removed. It is executed when the claim is acked.",
     s.PRIORITIZED: "A client changed the priority of the job.",
     s.EDITED: "A client changed the body of the job.",

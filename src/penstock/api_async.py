@@ -29,10 +29,12 @@ from penstock.options import (
     ClaimInfo,
     Duration,
     JobOutcome,
+    JobProgress,
     NewJob,
     PutOptions,
     ReleaseOptions,
     Seconds,
+    SessionEvents,
     StateName,
     TakeOptions,
     TubeOptions,
@@ -251,6 +253,17 @@ class AsyncQueue(Interface, ABC):
         """Remove the jobs of all of these stages. Return the number of removed jobs.
 
         Raises StageOver, and removes nothing, if one of the stages was published.
+        """
+
+    @abstractmethod
+    async def session_events(
+        self, after: int = 0, timeout: Duration = 0, *, tube: AsyncTube | None = None
+    ) -> SessionEvents:
+        """Wait up to `timeout` seconds for signals about jobs of this session: a job was cancelled or lost.
+
+        A job is lost if its `ttr` passed, or if another session deleted or snatched it. Continue with the field `after`
+        of the result. Jobs that are cancelled and still held are returned again by a call with `after=0`. In a cluster,
+        the call is about the jobs on the node of `tube`, or on the node of this connection.
         """
 
     @abstractmethod
@@ -657,6 +670,31 @@ class AsyncJob(Interface, ABC):
         Wait up to `timeout` seconds; None waits without limit. The returned object is true if the job was acked. Its
         field `outcome` names what happened (`timeout` if the time was over first), and `reason` is the reason, if
         known.
+        """
+
+    @abstractmethod
+    async def cancel(self, reason: str = "") -> bool:
+        """Cancel the job. Return whether it has ended.
+
+        A job that nobody has taken is removed. If a session has taken it, the session is told
+        (`queue.session_events`), and the job is removed when its delivery ends, unless the session acks or buries it.
+        Raises Finished if the job was acked, and Unsupported if it is taken in a tube whose jobs belong to no session.
+        """
+
+    @abstractmethod
+    async def report(self, value: Body) -> None:
+        """Send a value that describes the progress of this taken job to the callers of `watch`.
+
+        The last 256 values of a job are kept in memory, up to 256 KiB, and for a minute after its end. They are not
+        in the journal.
+        """
+
+    @abstractmethod
+    async def watch(self, after: int = 0, timeout: Duration = None) -> JobProgress:
+        """Wait for values that were reported after the number `after`, or until the job ends as in `wait`.
+
+        Return all kept values since then, and the outcome if the job has ended. Continue with the field `after` of the
+        result. If `timeout` seconds pass, the result has no values and no outcome.
         """
 
     @abstractmethod

@@ -51,9 +51,22 @@ from penstock.core.limits import (
 )
 from penstock.core.policy import PRESETS, TubePolicy
 from penstock.core.states import OK
+from penstock.core.tasks import attention
+from penstock.core.tasks.signals import SIGNAL_NAMES
 from penstock.core.tube import Tube as CoreTube
 from penstock.core.views import SessionView
-from penstock.core.waits import CANCELLED, END_NAMES, EndWait, PutWait, TakeWait, Waiting
+from penstock.core.waits import (
+    CANCELLED,
+    END_NAMES,
+    END_UNKNOWN,
+    STILL_THERE,
+    EndWait,
+    PutWait,
+    SignalWait,
+    TakeWait,
+    Waiting,
+    WatchWait,
+)
 from penstock.drivers import driver_draft
 from penstock.host.change_feed import WatchedChange
 from penstock.host.host import Host, Store
@@ -75,11 +88,16 @@ from penstock.options import (
     ClaimInfo,
     Duration,
     JobOutcome,
+    JobProgress,
     NewJob,
     Outcome,
+    ProgressValue,
     PutOptions,
     ReleaseOptions,
     Seconds,
+    SessionEvent,
+    SessionEvents,
+    SignalName,
     StateName,
     TakeOptions,
     TubeOptions,
@@ -406,6 +424,39 @@ class Queue(api.Queue):
         while stage_commands.are_closing(closing.left) and self._go_on_closing(closing):
             pass
         return closing.jobs
+
+    def session_events(self, after: int = 0, timeout: Duration = 0, *, tube: api.Tube | None = None) -> SessionEvents:
+        sleeper = ThreadSleeper()
+        wait = self._begin_session_events(after, timeout, tube, sleeper)
+        sleep_through(self._host, wait, sleeper)
+        return self._session_events(wait)
+
+    def _begin_session_events(
+        self, after: int, timeout: Duration, tube: api.Tube | None, sleeper: object
+    ) -> SignalWait:
+        if tube is not None:
+            self._own([tube])
+        number, timeout_ms = integer(after, "after"), duration_ms(timeout, "timeout")
+        engine = self._host.engine
+        with self._session.durable, self._session.lock, self._session:
+            connection = self._session.connection
+            return attention.wait_signals(engine, connection, number, self._host.now(), timeout_ms, sleeper)
+
+    def _session_events(self, wait: SignalWait) -> SessionEvents:
+        """Return the result of a wait for signals. Raise Closed if the session was closed meanwhile."""
+        if wait.outcome == CANCELLED:
+            raise Closed()
+        ids = self._host.ids
+        with self._host.lock:
+            found = [
+                SessionEvent(
+                    cast(SignalName, SIGNAL_NAMES[each.kind]),
+                    ids.long(each.job.id, each.job.ttl_minutes).decode(),
+                    to_text(each.reason),
+                )
+                for each in wait.signals.since(wait.after)
+            ]
+            return SessionEvents(max(int(wait.after), int(wait.signals.newest)), found)
 
     def close(self) -> None:
         self._session.close()
@@ -1001,6 +1052,49 @@ class Job(api.Job):
         host, home = self._tube._host, self._tube._core
         connection = self._tube._session.connection
         return host.engine.wait_end(connection, self._core, host.now(), timeout_ms, sleeper, True, home)
+
+    def cancel(self, reason: str = "") -> bool:
+        raw = to_bytes(reason, "a reason")
+        self._do(lambda engine, session, core, now: attention.cancel(engine, core, raw, now))
+        return self._core.state != s.TAKEN
+
+    def report(self, value: Body) -> None:
+        raw, kind = encode_body(value)
+        self._do(lambda engine, session, core, now: attention.report_progress(engine, session, core, raw, kind, now))
+
+    def watch(self, after: int = 0, timeout: Duration = None) -> JobProgress:
+        host = self._tube._host
+        session = self._tube._session
+        sleeper = ThreadSleeper()
+        timeout_ms = duration_ms(timeout, "timeout")
+        with session.durable, session.lock, session:
+            wait = self._watch(integer(after, "after"), timeout_ms, sleeper)
+        sleep_through(host, wait, sleeper)
+        return self._watched(wait)
+
+    def _watch(self, after: int, timeout_ms: int, sleeper: object) -> WatchWait:
+        """Register a wait for progress of the job. The caller holds the lock."""
+        host, home = self._tube._host, self._tube._core
+        connection = self._tube._session.connection
+        return attention.watch(host.engine, connection, self._core, after, host.now(), timeout_ms, sleeper, home)
+
+    def _watched(self, wait: WatchWait) -> JobProgress:
+        """Return the result of a wait for progress."""
+        ended = outcome_of(wait)
+        after, end = int(wait.after), int(wait.end)
+        values: list[ProgressValue] = []
+        with self._tube._host.lock:
+            progress = self._tube._host.engine.progress.by_job.get(self._core.id)
+            if progress is not None:
+                values = [
+                    ProgressValue(each.number, decode_body(each.value, each.kind)) for each in progress.since(after)
+                ]
+                after = max(after, int(progress.newest))
+                if end == END_UNKNOWN and progress.end:
+                    ended = JobOutcome(cast(Outcome, END_NAMES[progress.end]), to_text(progress.reason))
+        if ended.outcome == "gone":
+            ended = self._in_history()
+        return JobProgress(after, values, None if end == STILL_THERE else ended)
 
     def history(self) -> list[Event]:
         with self._tube._session.durable, self._tube._session.lock, self._tube._session:

@@ -22,7 +22,7 @@ from penstock.core import stages as stage_commands
 from penstock.core.engine import Engine
 from penstock.core.errors import Full
 from penstock.core.limits import UNSET
-from penstock.core.waits import Waiting
+from penstock.core.waits import END_UNKNOWN, Waiting
 from penstock.embedded import (
     Closing,
     Job,
@@ -42,8 +42,10 @@ from penstock.options import (
     Body,
     Duration,
     JobOutcome,
+    JobProgress,
     PutOptions,
     Seconds,
+    SessionEvents,
     TakeOptions,
     duration_ms,
     integer,
@@ -236,6 +238,14 @@ class AsyncQueue(_AsyncWrapper, api_async.AsyncQueue):
             await _call(self._host, self._inner._go_on_closing, closing)
         return closing.jobs
 
+    async def session_events(
+        self, after: int = 0, timeout: Duration = 0, *, tube: api_async.AsyncTube | None = None
+    ) -> SessionEvents:
+        sleeper = _Task()
+        wait = self._inner._begin_session_events(after, timeout, _inner_of(tube), sleeper)
+        await _sleep_through(self._host, wait, sleeper)
+        return self._inner._session_events(wait)
+
     async def close(self) -> None:
         await _in_thread(self.sync.close)
 
@@ -365,6 +375,16 @@ class AsyncJob(_AsyncWrapper, api_async.AsyncJob):
         await _sleep_through(host, wait, sleeper)
         ended = outcome_of(wait)
         return ended if ended.outcome != "gone" else await _in_thread(self._inner._in_history)
+
+    async def watch(self, after: int = 0, timeout: Duration = None) -> JobProgress:
+        host, session = self._queue._host, self._inner._tube._session
+        sleeper = _Task()
+        timeout_ms = duration_ms(timeout, "timeout")
+        with session.lock, session:
+            wait = self._inner._watch(integer(after, "after"), timeout_ms, sleeper)
+        await _sleep_through(host, wait, sleeper)
+        # The outcome of a job that ended earlier may have to be read from the journal.
+        return await _in_thread(self._inner._watched, wait) if wait.end == END_UNKNOWN else self._inner._watched(wait)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -186,6 +186,39 @@ def outcome_in(history: Iterable[tuple[str, str | None, str | None]]) -> JobOutc
     return JobOutcome("gone")
 
 
+class ProgressValue(NamedTuple):
+    """A value that the consumer of a job reported."""
+
+    number: int  # The values of a job have consecutive numbers. A gap means that values were dropped.
+    value: Any
+
+
+class JobProgress(NamedTuple):
+    """News about a job that is watched."""
+
+    after: int  # Number of the newest value. The next call continues there.
+    values: list[ProgressValue]
+    outcome: JobOutcome | None  # None if the job has not ended.
+
+
+SignalName = Literal["cancelled", "lost"]
+
+
+class SessionEvent(NamedTuple):
+    """A signal about a job that the session holds, or has just lost."""
+
+    event: SignalName
+    job: str  # The job's id.
+    reason: str  # Of the cancellation; or the event by which the session lost the job, for example `ttr passed`.
+
+
+class SessionEvents(NamedTuple):
+    """Signals about the jobs of a session."""
+
+    after: int  # Number of the newest signal. The next call continues there.
+    events: list[SessionEvent]
+
+
 class ClaimInfo(NamedTuple):
     """The progress of a consumer of claims."""
 

@@ -281,7 +281,7 @@ def _may_sleep(function: Callable[..., Any], args: tuple[Any, ...], options: dic
 def _awaited(value: Any) -> Any:
     if isinstance(value, list):
         return [_awaited(item) for item in value]
-    if isinstance(value, tuple):
+    if type(value) is tuple:
         return tuple(_awaited(item) for item in value)
     return Awaited(value) if isinstance(value, _HANDLES) else value
 

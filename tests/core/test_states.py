@@ -15,6 +15,7 @@ from penstock.core import views
 from penstock.core.job import VERDICT_NACK, Draft, Job, Verdict
 from penstock.core.limits import FIRED_PER_TURN_MAX, JOB_TTL, UNSET
 from penstock.core.policy import DISQUE, FIFO, FIFOTTL, TubePolicy
+from penstock.core.tasks import attention
 
 from .engine_harness import EngineHarness
 
@@ -81,9 +82,9 @@ def test_only_a_taken_job_has_events_that_keep_its_state() -> None:
     """Exceptions: prolonging a ready job, and a switch or restart to the same state, which restarts its time."""
     still = {(event, source) for event, source, target in s.TRANSITIONS if source == target}
     again = {(event, source) for event, source in still if s.EVENT_NAMES[event].startswith(("switched", "restarted"))}
-    in_claims = {(s.DOOMED, s.TAKEN), (s.JUDGED, s.TAKEN)}
     edits = {(event, state) for event in (s.PRIORITIZED, s.EDITED) for state in (s.READY, s.DELAYED, s.BURIED)}
-    assert still - again == {(s.TOUCHED, s.TAKEN), (s.TOUCHED, s.READY), *in_claims, *edits}
+    marks = {(s.DOOMED, s.TAKEN), (s.JUDGED, s.TAKEN), (s.CANCELLED, s.TAKEN)}
+    assert still - again == {(s.TOUCHED, s.TAKEN), (s.TOUCHED, s.READY), *marks, *edits}
 
 
 def test_from_every_state_a_job_can_be_deleted_and_its_tube_truncated() -> None:
@@ -218,6 +219,15 @@ def edits(desk: EngineHarness) -> None:
         job = in_state(desk, state)
         desk.do("set_priority", job, 7)
         desk.do("edit", job, b"another body")
+
+
+@scenario
+def cancelled(desk: EngineHarness) -> None:
+    tube = desk.tube(FIFOTTL)
+    desk.put(tube)
+    taken = desk.engine.take(desk.me.session, tube, desk.clock.ms)
+    assert taken is not None
+    attention.cancel(desk.engine, taken, b"", desk.clock.ms)
 
 
 @scenario

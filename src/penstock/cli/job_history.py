@@ -212,6 +212,7 @@ _WORDS: Final[dict[str, Callable[[Event], str]]] = {
     "prioritized": lambda event: f"priority set to {event.priority}{_by(event)}",
     "edited": _acted("body edited"),
     "judged": _acted("given a verdict", " that is executed when its claim is acked"),
+    "cancelled": _acted("cancelled", " while it is taken: it ends with its delivery"),
     "doomed": _acted("deleted", " while a claim holds it: it is removed when the claim ends"),
 }
 

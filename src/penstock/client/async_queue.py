@@ -33,10 +33,12 @@ from penstock.options import (
     ClaimInfo,
     Duration,
     JobOutcome,
+    JobProgress,
     NewJob,
     PutOptions,
     ReleaseOptions,
     Seconds,
+    SessionEvents,
     StateName,
     TakeOptions,
     TubeOptions,
@@ -280,6 +282,12 @@ class AsyncQueue(AsyncQueueHandle):
         names = [each._name if isinstance(each, AsyncStage) else each for each in stages]
         return await self._call(commands.close_stages(word, names))
 
+    async def session_events(
+        self, after: int = 0, timeout: Duration = 0, *, tube: api_async.AsyncTube | None = None
+    ) -> SessionEvents:
+        place = None if tube is None else self._tube_name(tube)
+        return await self._call(commands.session_events(after, timeout, place))
+
     async def close(self) -> None:
         await self._session.close()
 
@@ -512,13 +520,26 @@ class AsyncJob(AsyncJobHandle):
         self._facts.raw_tube = name
 
     async def wait(self, timeout: Duration = None) -> JobOutcome:
-        ended = await self._queue._call(commands.wait(self.id, self._facts.raw_tube, timeout))
+        return await self._known_outcome(await self._queue._call(commands.wait(self.id, self._facts.raw_tube, timeout)))
+
+    async def _known_outcome(self, ended: JobOutcome) -> JobOutcome:
+        """Return an outcome. If the server only knows that the job is gone, look for its end in the history."""
         if ended.outcome != "gone":
             return ended
         try:
             return await self._queue._call(commands.ended_before(self.id))
         except CommandError:
             return ended  # The server has no history of the job, or this user may not read it.
+
+    async def cancel(self, reason: str = "") -> bool:
+        return await self._queue._call(commands.cancel(self.id, reason))
+
+    async def report(self, value: Body) -> None:
+        await self._queue._call(commands.report(self.id, value))
+
+    async def watch(self, after: int = 0, timeout: Duration = None) -> JobProgress:
+        news = await self._queue._call(commands.watch(self.id, self._facts.raw_tube, after, timeout))
+        return news if news.outcome is None else news._replace(outcome=await self._known_outcome(news.outcome))
 
     async def history(self) -> list[Event]:
         return await self._queue._call(commands.history(self.id))

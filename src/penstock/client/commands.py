@@ -48,6 +48,7 @@ from penstock.core.limits import (
     check_priority,
 )
 from penstock.core.policy import PRESETS, TubePolicy
+from penstock.core.tasks.signals import SIGNAL_NAMES
 from penstock.core.waits import END_NAMES
 from penstock.journal.history.block import BlockDigest
 from penstock.journal.history.reader import EVENT_FIELDS, Event
@@ -61,14 +62,20 @@ from penstock.options import (
     ClaimInfo,
     Duration,
     JobOutcome,
+    JobProgress,
     NewJob,
     Outcome,
+    ProgressValue,
     PutOptions,
     ReleaseOptions,
     Seconds,
+    SessionEvent,
+    SessionEvents,
+    SignalName,
     altered,
     boolean,
     check_shard,
+    decode_body,
     duration_ms,
     each_put,
     encode_body,
@@ -1046,6 +1053,69 @@ def outcome(answer: Reply) -> JobOutcome:
     if name not in END_NAMES:
         raise BadAnswer(f"the server answers with an outcome {name!r} that this version does not know")
     return JobOutcome(cast(Outcome, name), to_text(octets(answer[b"reason"])))
+
+
+def cancel(id: str, reason: str) -> Call[bool]:
+    """Build the call that cancels a job. Its result is whether the job has ended. A repetition has no effect.
+
+    If the first attempt removed the job, a repetition is refused, because the job is gone.
+    """
+    happened = ExecutionCheck([b"JOB", b"PEEK", id.encode()], 0, ("gone",), False)
+    words = [b"JOB", b"CANCEL", id.encode(), *_reason(reason)]
+    # The reply of a command that was executed but whose reply was lost is OK (`DONE`).
+    return Call(words, lambda answer: answer == DONE or number(answer) == 1, REPEAT_AND_CHECK, happened=happened)
+
+
+def report(id: str, value: Body) -> Call[None]:
+    """Build the call that reports a progress value. It is not repeated: watchers would get the value twice."""
+    raw, kind = encode_body(value)
+    words = [b"JOB", b"PROGRESS", id.encode(), raw]
+    if kind != BODY_BYTES:
+        words += [b"AS", _KIND_WORDS[kind]]
+    return Call(words, nothing, NO_REPEAT)
+
+
+def watch(id: str, tube: bytes, after: int, timeout: Duration) -> Call[JobProgress]:
+    """Build the call that waits for progress of a job, or for its end."""
+    timeout_ms = duration_ms(timeout, "timeout")
+    words = [b"JOB", b"WATCH", id.encode(), b"TIMEOUT", duration(timeout_ms), b"TUBE", tube]
+    words += [b"AFTER", b"%d" % integer(after, "after")]
+    call = Call(words, job_progress, REPEAT, timeout_ms, 4)
+    call.empty = {b"after": after, b"values": [], b"outcome": None, b"reason": b""}
+    return call
+
+
+def job_progress(answer: Reply) -> JobProgress:
+    """Return the progress of a job in a reply."""
+    values: list[ProgressValue] = []
+    for each in items(answer[b"values"]):
+        place, kind, raw = items(each)
+        values.append(ProgressValue(number(place), decode_body(octets(raw), _KINDS.get(octets(kind), BODY_BYTES))))
+    return JobProgress(number(answer[b"after"]), values, None if answer[b"outcome"] is None else outcome(answer))
+
+
+def session_events(after: int, timeout: Duration, tube: bytes | None) -> Call[SessionEvents]:
+    """Build the call that waits for signals to the session. A repetition returns the same signals."""
+    timeout_ms = duration_ms(timeout, "timeout")
+    words = [b"SESSION", b"EVENTS", b"TIMEOUT", duration(timeout_ms), b"AFTER", b"%d" % integer(after, "after")]
+    if tube is not None:
+        words += [b"TUBE", tube]
+
+    def read(answer: Reply) -> SessionEvents:
+        newest, found = items(answer)
+        events = [_session_event(each) for each in items(found)]
+        return SessionEvents(number(newest), events)
+
+    call = Call(words, read, REPEAT, timeout_ms, 3)
+    call.empty = [after, []]
+    return call
+
+
+def _session_event(answer: Reply) -> SessionEvent:
+    kind = octets(answer[b"event"]).decode()
+    if kind not in SIGNAL_NAMES:
+        raise BadAnswer(f"the server answers with an event {kind!r} that this version does not know")
+    return SessionEvent(cast(SignalName, kind), _job_id(answer[b"id"]), to_text(octets(answer[b"reason"])))
 
 
 def ended_before(id: str) -> Call[JobOutcome]:

@@ -33,10 +33,12 @@ from penstock.options import (
     ClaimInfo,
     Duration,
     JobOutcome,
+    JobProgress,
     NewJob,
     PutOptions,
     ReleaseOptions,
     Seconds,
+    SessionEvents,
     StateName,
     TakeOptions,
     TubeOptions,
@@ -274,6 +276,10 @@ class Queue(QueueHandle):
         names = [each._name if isinstance(each, Stage) else each for each in stages]
         return self._call(commands.close_stages(word, names))
 
+    def session_events(self, after: int = 0, timeout: Duration = 0, *, tube: api.Tube | None = None) -> SessionEvents:
+        place = None if tube is None else self._tube_name(tube)
+        return self._call(commands.session_events(after, timeout, place))
+
     def close(self) -> None:
         self._session.close()
 
@@ -500,13 +506,26 @@ class Job(JobHandle):
         self._facts.raw_tube = name
 
     def wait(self, timeout: Duration = None) -> JobOutcome:
-        ended = self._queue._call(commands.wait(self.id, self._facts.raw_tube, timeout))
+        return self._known_outcome(self._queue._call(commands.wait(self.id, self._facts.raw_tube, timeout)))
+
+    def _known_outcome(self, ended: JobOutcome) -> JobOutcome:
+        """Return an outcome. If the server only knows that the job is gone, look for its end in the history."""
         if ended.outcome != "gone":
             return ended
         try:
             return self._queue._call(commands.ended_before(self.id))
         except CommandError:
             return ended  # The server has no history of the job, or this user may not read it.
+
+    def cancel(self, reason: str = "") -> bool:
+        return self._queue._call(commands.cancel(self.id, reason))
+
+    def report(self, value: Body) -> None:
+        self._queue._call(commands.report(self.id, value))
+
+    def watch(self, after: int = 0, timeout: Duration = None) -> JobProgress:
+        news = self._queue._call(commands.watch(self.id, self._facts.raw_tube, after, timeout))
+        return news if news.outcome is None else news._replace(outcome=self._known_outcome(news.outcome))
 
     def history(self) -> list[Event]:
         return self._queue._call(commands.history(self.id))

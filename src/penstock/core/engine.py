@@ -494,7 +494,9 @@ class Engine(Driving):
         if job.state != s.TAKEN or (deliveries != UNSET and job.deliveries != deliveries):
             return
         job.deliveries -= 1
-        self._move(job, self.tube_of(job), s.UNDELIVERED, now)
+        tube = self.tube_of(job)
+        self._move(job, tube, s.UNDELIVERED, now)
+        self._ends_cancelled(job, tube, now)
         self.settle(now)
 
     def _begin_wait(self, wait: Waiting, timeout_ms: int, now: i64) -> None:
@@ -599,6 +601,12 @@ class Engine(Driving):
         self.advance(now)
         check_duration(timeout_ms, "timeout")
         wait = EndWait(self.new_number(), connection, job, failures, tag)
+        self._begin_end_wait(wait, timeout_ms, home, now)
+        return wait
+
+    def _begin_end_wait(self, wait: EndWait, timeout_ms: int, home: Tube | None, now: i64) -> None:
+        """Start a wait for the end of a job. If the job has ended, end the wait immediately."""
+        job = wait.job
         self._begin_wait(wait, timeout_ms, now)
         self.end_waits_by_id.setdefault(job.id, []).append(wait)
         end = w.STILL_THERE
@@ -606,14 +614,13 @@ class Engine(Driving):
             end = w.END_UNKNOWN
         elif job.state == s.DONE or job.state == s.ZOMBIE:
             end = w.END_ACKED
-        elif failures and job.state == s.BURIED:
+        elif wait.failures and job.state == s.BURIED:
             end = w.END_BURIED
-        elif failures and home is not None and self._is_dead_letter(job, home):
+        elif wait.failures and home is not None and self._is_dead_letter(job, home):
             end = w.END_DEAD_LETTERED
         if end != w.STILL_THERE:
             wait.ended(end, job.tube)
             self._end_wait(wait, w.SERVED)
-        return wait
 
     def _is_dead_letter(self, job: Job, home: Tube) -> bool:
         """Return whether a job that was in `home` is now in the tube to which its retry policy moves exhausted jobs."""
@@ -744,6 +751,7 @@ class Engine(Driving):
                 else:
                     job.returns += 1
                     self._move(job, tube, s.RELEASED, now)
+                    self._ends_cancelled(job, tube, now)
                 released += 1
         self.settle(now)
         return released
@@ -767,12 +775,13 @@ class Engine(Driving):
         job.order = self._newest_order(tube, now)
         job.returns += 1
         self._move(job, tube, s.REQUEUED, now)
+        self._ends_cancelled(job, tube, now)
         self.settle(now)
         return OK
 
     def nack(self, session: Session, job: Job, now: i64, reason: bytes = b"") -> int:
         """Report that a job failed. Its retry policy decides whether it is retried, buried, dropped or moved."""
-        _check_reason(reason)
+        check_reason(reason)
         refusal = self._not_returnable(job, session)
         if refusal != OK:
             return refusal
@@ -804,7 +813,7 @@ class Engine(Driving):
         A taken job can also get another body, key and priority. For a job that is not taken, a new body is refused, and
         a new key or priority is ignored.
         """
-        _check_reason(reason)
+        check_reason(reason)
         if job.state == s.GONE:
             return NO_JOB
         tube = self.tube_of(job)
@@ -1263,7 +1272,8 @@ def _reset_result_ttl(job: Job, tube: Tube, now: i64) -> None:
         job.expiry = NEVER if ttl_ms == NEVER else now + i64(ttl_ms)
 
 
-def _check_reason(reason: bytes) -> None:
+def check_reason(reason: bytes) -> None:
+    """Raise OutOfRange if a reason is too long."""
     if len(reason) > REASON_BYTES_MAX:
         raise OutOfRange(f"a reason must have at most {REASON_BYTES_MAX} bytes")
 

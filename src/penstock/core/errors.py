@@ -239,6 +239,12 @@ class IsStaged(CommandError):
     code: ClassVar[str] = "ISSTAGED"
 
 
+class Finished(CommandError):
+    """The job was acked, and only its result is kept, so it cannot be cancelled; delete it instead."""
+
+    code: ClassVar[str] = "FINISHED"
+
+
 class Closed(CommandError):
     """The queue is closed; open it again."""
 
@@ -445,6 +451,7 @@ REFUSALS: Final[list[type[CommandError]]] = [
     IsStaged,
     NotWaiting,
     NotDelayed,
+    Finished,
 ]
 
 

@@ -147,6 +147,7 @@ class Extra:
     unique_pos: i32  # Position among jobs with the same body: see unique.py.
     claim_place: i32  # Index of the job in the claim `claim`.
     doomed: bool  # Deleted while a claim held the job. It is removed when the claim ends.
+    cancelled: bool  # Cancelled while a session holds the job. It is removed when its delivery ends without an ack.
     user_body_kind: u8
 
     def __init__(self) -> None:
@@ -161,6 +162,7 @@ class Extra:
         self.claim = 0
         self.claim_place = 0
         self.doomed = False
+        self.cancelled = False
         self.stage = b""
         self.copy = None
         self.verdict = None

@@ -101,8 +101,9 @@ from penstock.core.retry import THEN_BURY, THEN_DROP, RetryPolicy
 from penstock.core.sessions import Session
 from penstock.core.states import NO_JOB, NOT_OWNER, NOT_TAKEN, OK
 from penstock.core.table import JobTable, NumberSet
+from penstock.core.tasks.progress import REMEMBERED_MS, JobProgress, ProgressBoard
 from penstock.core.tube import Tube, key_of
-from penstock.core.waits import EndWait, PeerWait, PutWait, TakeWait, Waiting
+from penstock.core.waits import EndWait, PeerWait, PutWait, SignalWait, TakeWait, Waiting
 
 # Labels of this length count as one more transition in `moves_left`. Shorter ones are free, because the log reserves
 # this number of bytes with each transition.
@@ -160,6 +161,7 @@ class Moves:
     _deferred: list[Tube]  # Tubes whose waits an earlier turn put off, with the keys in `_deferred_keys`.
     _deferred_keys: list[bytes | None]
     end_waits_by_id: dict[int, list[EndWait]]  # Waits for the end of a job, by its id.
+    progress: ProgressBoard
     _driving: bool  # Jobs change at present because their driver changed its tasks.
 
     def __init__(self, epoch: int, now: i64, outbox: Outbox, entropy: int = 1) -> None:
@@ -206,6 +208,7 @@ class Moves:
         self._deferred = []
         self._deferred_keys = []
         self.end_waits_by_id = {}
+        self.progress = ProgressBoard()
         self._driving = False
 
     def tube_of(self, job: Job) -> Tube:
@@ -258,6 +261,9 @@ class Moves:
         if isinstance(item, Stage):
             self._close_stage(item, DISCARDED, now)
             self.outbox.stages_changed([item], now)
+            return 1
+        if isinstance(item, JobProgress):
+            self.forget_progress(item)
             return 1
         assert isinstance(item, Stages)
         return self._empty_stages(now)
@@ -479,12 +485,12 @@ class Moves:
                     self.taken_label_bytes -= row_label_bytes(job, tube)
                 if job.once:
                     del self.delivered_once[job.id]
-                holder = self._remove_holder(job, tube)
+                holder = self._remove_holder(job, tube, event)
             elif came_from == s.STAGED:
                 self._leave_stage(job)
             if job.extra is not None and (state == s.DONE or state == s.ZOMBIE) and job.extra.unique:
                 _no_longer_unique(tube, job)
-            if self.end_waits_by_id and (state == s.GONE or s.BURIED <= state <= s.ZOMBIE):
+            if (state == s.GONE or s.BURIED <= state <= s.ZOMBIE) and (self.end_waits_by_id or self.progress.by_job):
                 self._end_waits_by_event(job, came_from, event)
             if state == s.GONE:
                 self._report(job, tube, rule, since, holder, now)
@@ -524,7 +530,7 @@ class Moves:
         if self.watch is not None:
             self.watch(job, tube, rule, now)
 
-    def _remove_holder(self, job: Job, tube: Tube) -> i64:
+    def _remove_holder(self, job: Job, tube: Tube, event: i64) -> i64:
         """Remove a taken job from its session or claim.
 
         Wake the takes of the tube, because the job's key may be below its limit now. Return the number of the session,
@@ -536,6 +542,11 @@ class Moves:
             assert holder is not None
             holder.let_go(job)
             number = holder.number
+            if holder.signals is not None:
+                self._signal_end(job, holder, event)
+            if job.extra is not None and job.extra.cancelled and job.state != s.READY and job.state != s.DELAYED:
+                # The job ended, or its consumer decided what happens to it.
+                job.extra.cancelled = False
         elif job.holder == HELD_BY_CLAIM:
             extra = job.ensure_extra()
             extra.consumer = b""
@@ -546,6 +557,35 @@ class Moves:
         if tube.keys is not None:
             self._wake(tube, job)
         return number
+
+    def _signal_end(self, job: Job, holder: Session, event: i64) -> None:
+        """Update the signals of a session whose delivery of a job has ended, and tell it if it lost the job."""
+        signals = holder.signals
+        assert signals is not None
+        lost = self.outbox.actor is not holder and event != s.DISCONNECTED
+        signals.left(job, s.EVENT_NAMES[event].encode() if lost else b"", self.now)
+        if lost:
+            self.serve_signals(holder)
+
+    def serve_signals(self, session: Session) -> None:
+        """End the waits of a session for signals, because it has a new one."""
+        signals = session.signals
+        if signals is not None:
+            for wait in list(signals.waits.values()):
+                assert isinstance(wait, SignalWait)
+                self._end_wait(wait, w.SERVED)
+
+    def _ends_cancelled(self, job: Job, tube: Tube, now: i64) -> bool:
+        """Remove a job that has just returned to its tube, if it was cancelled while it was taken. Return whether."""
+        if job.extra is None or not job.extra.cancelled:
+            return False
+        self._move(job, tube, s.DELETED, now)
+        return True
+
+    def forget_progress(self, progress: JobProgress) -> None:
+        """Remove the progress of a job."""
+        self.deadlines.clear(progress)
+        self.progress.remove(progress)
 
     def _leave_stage(self, job: Job) -> None:
         extra = job.ensure_extra()
@@ -676,7 +716,7 @@ class Moves:
         if self.memory_max != NEVER:
             needed = (self.jobs.count + jobs) * JOB_MEMORY_BYTES + self.tubes_bytes + other_bytes
             needed += self.waiting_bytes + self.notes_bytes + self.consumers_bytes
-            needed += self.labels.total + self.labels.headers
+            needed += self.labels.total + self.labels.headers + self.progress.used
             if not self.spills:
                 needed += self.resident_bytes + log_bytes
             if needed > self.memory_max:
@@ -719,7 +759,7 @@ class Moves:
         """Return how many bytes of memory are in use, as counted for `memory_max`."""
         used = self.jobs.count * JOB_MEMORY_BYTES + self.tubes_bytes + self.resident_bytes
         used += self.waiting_bytes + self.notes_bytes + self.consumers_bytes
-        return used + self.labels.total + self.labels.headers
+        return used + self.labels.total + self.labels.headers + self.progress.used
 
     def add_consumer(self, consumer: Consumer) -> None:
         self.consumers[consumer.name] = consumer
@@ -850,6 +890,8 @@ class Moves:
         if job.extra is not None and job.extra.retry is not None:
             retry = job.extra.retry
         self._move(job, tube, cause, now)
+        if self._ends_cancelled(job, tube, now):
+            return
         if retry is not None and retry.is_spent(i64(job.deliveries)):
             self._give_up(job, tube, retry, now)
             return
@@ -914,7 +956,7 @@ class Moves:
                 extra.reason = str(damage).encode()[:REASON_BYTES_MAX]
             else:
                 self._transfer(job, tube, target, body, s.MOVED_IN_READY, now, True)
-                if self.end_waits_by_id:
+                if self.end_waits_by_id or self.progress.by_job:
                     self._end_waits_for(job, tube.slot, s.READY, w.END_DEAD_LETTERED)
                 return
         extra.buries += 1
@@ -943,6 +985,7 @@ class Moves:
             if job.extra is not None:
                 job.extra.priority_given = PRIORITY_UNSET
         self._move(job, tube, event if delay_ms == 0 else event_delayed, now)
+        self._ends_cancelled(job, tube, now)
 
     # Tubes
 
@@ -1237,6 +1280,12 @@ class Moves:
             self._end_waits_for(job, job.tube, came_from, w.END_DELETED)
 
     def _end_waits_for(self, job: Job, tube: i32, came_from: i64, end: i64) -> None:
+        progress = self.progress.by_job.get(job.id)
+        if progress is not None:
+            progress.end = end
+            if job.extra is not None and end != w.END_ACKED:
+                progress.reason = job.extra.reason
+            self.deadlines.set(progress, self.now + REMEMBERED_MS)
         waits = self.end_waits_by_id.get(job.id)
         if waits is None:
             return
@@ -1266,6 +1315,8 @@ class Moves:
                 del self.end_waits_by_id[wait.job.id]
         elif isinstance(wait, PeerWait) and self.copies is not None:
             self.copies.wait_ended(wait)
+        elif isinstance(wait, SignalWait):
+            del wait.signals.waits[wait.number]
         if outcome != w.CANCELLED:
             self.outbox.ended_waits.append(wait)
 

@@ -133,6 +133,8 @@ def restore_session(engine: Engine, number: i64, token: bytes, grace_ms: i64, he
     engine.sessions[token] = session
     for job in held:
         session.hold(job)
+        if job.extra is not None and job.extra.cancelled:
+            session.open_signals().cancel(job, job.extra.reason, now)
     used_number(engine, number)
     engine.deadlines.set(session, now + engine.grace_of(session))
 

@@ -12,6 +12,7 @@ from mypy_extensions import i32, i64
 from penstock.core.deadlines import NOWHERE, Timed
 from penstock.core.job import Job
 from penstock.core.limits import UNSET
+from penstock.core.tasks.signals import Signals
 
 
 class Session(Timed):
@@ -25,6 +26,7 @@ class Session(Timed):
     held: list[Job]  # Taken jobs in no particular order. job.held_pos is the index.
     name: bytes  # Name of the client, for the history; empty if it has none.
     user: bytes  # User of the client, for the history; empty if it has not logged in.
+    signals: Signals | None  # Signals about its jobs; None if it never had or asked for any.
     named_in_segment: i64  # Newest log segment that contains the present name and user.
 
     def __init__(self, number: i64, slot: i32, token: bytes, grace_ms: i64 = UNSET) -> None:
@@ -37,7 +39,16 @@ class Session(Timed):
         self.held = []
         self.name = b""
         self.user = b""
+        self.signals = None
         self.named_in_segment = -1
+
+    def open_signals(self) -> Signals:
+        """Return the signals of the session. Create them if necessary."""
+        signals = self.signals
+        if signals is None:
+            signals = Signals()
+            self.signals = signals
+        return signals
 
     def set_client(self, name: bytes, user: bytes) -> None:
         """Set the name and the user of the client, unless they are empty.

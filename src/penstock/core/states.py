@@ -58,6 +58,7 @@ NOT_KEPT: Final = 7
 IS_STAGED: Final = 8
 NOT_WAITING: Final = 9
 NOT_DELAYED: Final = 10
+FINISHED: Final = 11
 
 # Events are named in the past tense. Their numbers must never change, because the log stores them.
 PUT: Final = 0
@@ -111,6 +112,7 @@ MOVED_IN_ZOMBIE: Final = 47
 JUDGED: Final = 48  # The consumer of a claim gave or changed its verdict on the job. It takes effect with the ack.
 PRIORITIZED: Final = 49  # A job that is not taken got another priority: see commands/edits.py.
 EDITED: Final = 50  # A job that is not taken got another body.
+CANCELLED: Final = 51  # Cancelled while a session holds the job. It ends when its delivery ends.
 
 EVENT_NAMES: Final = [
     "put",
@@ -164,8 +166,9 @@ EVENT_NAMES: Final = [
     "judged",
     "prioritized",
     "edited",
+    "cancelled",
 ]
-EVENTS_COUNT: Final = 51
+EVENTS_COUNT: Final = 52
 
 _PRESENT: Final = [READY, TAKEN, DELAYED, BURIED, DONE, ZOMBIE]
 _WAITING: Final = [READY, DELAYED, BURIED]
@@ -238,8 +241,9 @@ TRANSITIONS: Final[list[tuple[int, int, int]]] = [
     (JUDGED, TAKEN, TAKEN),
     *[(PRIORITIZED, state, state) for state in _WAITING],
     *[(EDITED, state, state) for state in _WAITING],
+    (CANCELLED, TAKEN, TAKEN),
 ]
-RULES_COUNT: Final = 106
+RULES_COUNT: Final = 107
 NO_RULE: Final = 255
 
 

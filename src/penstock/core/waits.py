@@ -20,6 +20,7 @@ from penstock.core.deadlines import Timed
 from penstock.core.errors import CommandError
 from penstock.core.job import Draft, Job
 from penstock.core.sessions import Session
+from penstock.core.tasks.signals import Signals
 
 WAITING: Final = 0
 SERVED: Final = 1
@@ -139,6 +140,23 @@ class EndWait(Waiting):
         extra = self.job.extra
         if end != END_ACKED and extra is not None:
             self.reason = extra.reason
+
+
+class WatchWait(EndWait):
+    """A client that waits for progress of a job after a number, or for its end."""
+
+    def __init__(self, number: i64, connection: Connection, job: Job, after: i64, tag: object) -> None:
+        super().__init__(number, connection, job, True, tag)
+        self.after = after
+
+
+class SignalWait(Waiting):
+    """A client that waits for a signal to its session with a greater number than `after`."""
+
+    def __init__(self, number: i64, connection: Connection, signals: Signals, after: i64, tag: object) -> None:
+        super().__init__(number, connection, tag)
+        self.signals = signals
+        self.after = after
 
 
 class PeerWait(Waiting):

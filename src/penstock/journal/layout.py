@@ -31,7 +31,7 @@ Row, 144 bytes:
     96  deliveries u32 │ 100  nacks u32 │ 104  returns u32 │ 108  ttl class u32
    112  event u8 │ 113  from u8 │ 114  to u8
    115  flags u8 (1: at most once, 2: held by a claim, 4: deleted while claimed, 8: aside, 16: was aside,
-        32: given up)
+        32: given up, 64: cancelled while taken)
    116  body kind u8 │ 117  number of the tuple format of an xqueue row u8 │ 118  zone u16, reserved, 0
    120  var offset u32, within the var bytes │ 124  var length u32
    128  since i64: time at which the job entered the state "from", ms
@@ -140,6 +140,7 @@ FLAG_DOOMED: Final = 4  # The job was deleted while it was claimed. It ends with
 FLAG_ASIDE: Final = 8  # After this event, the job waits here for another node, which has it queued or taken.
 FLAG_WAS_ASIDE: Final = 16  # Before this event, it did so.
 FLAG_GIVEN_UP: Final = 32  # With this event, the retry policy ended the job or took it out of its tube.
+FLAG_CANCELLED: Final = 64  # The job was cancelled while it was taken. It ends when its delivery ends.
 ASIDE_SHIFT: Final = 3  # The first two bits of Copy.aside, shifted by this, are the flags.
 
 # Event of a job's row in a snapshot: no change, only the state. The other events of jobs are numbered in states.py.

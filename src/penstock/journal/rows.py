@@ -28,6 +28,7 @@ from penstock.journal.layout import (
     DELIVERIES_AT,
     EVENT_AT,
     EXPIRY_AT,
+    FLAG_CANCELLED,
     FLAG_CLAIMED,
     FLAG_DOOMED,
     FLAG_GIVEN_UP,
@@ -280,6 +281,8 @@ class RowWriter(Outbox):
         if extra is not None:
             if extra.doomed:
                 flags |= FLAG_DOOMED
+            if extra.cancelled:
+                flags |= FLAG_CANCELLED
             self._add_extra_vars(extra)
             if headers:
                 self._add_var(TAG_HEADERS, headers)

@@ -64,6 +64,9 @@ def _waits(engine: Engine) -> dict[int, Waiting]:
     found = {wait.number: wait for wait in engine.outbox.ended_waits}
     for watching in engine.end_waits_by_id.values():
         found |= {wait.number: wait for wait in watching}
+    for session in engine.sessions.values():
+        waits = {} if session.signals is None else session.signals.waits
+        found |= {wait.number: wait for wait in waits.values() if isinstance(wait, Waiting)}
     for tube in engine.tubes.values():
         for line in (tube.take_line, tube.put_line, *tube.key_lines.values()):
             found |= {wait.number: wait for wait in _standing(line)}

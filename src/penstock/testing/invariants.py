@@ -66,6 +66,7 @@ def check(engine: Engine) -> None:
     _check_holders(engine, jobs)
     _check_claims(jobs, claims)
     _check_stages(engine, jobs)
+    _check_progress(engine)
     if not is_behind(engine):
         check_served(engine)
 
@@ -111,6 +112,7 @@ def _check_deadlines(engine: Engine, jobs: list[Job], waits: list[Waiting], clai
     timed += claims
     timed += [stage for stage in engine.stages.by_name.values() if stage.phase == OPEN]
     timed += [engine.stages] if engine.stages.closing else []
+    timed += [progress for progress in engine.progress.by_job.values() if progress.end]
     same("E5", "how many have a deadline", len(items), len(timed))
     for item in timed:
         assert items[item.deadline_pos] is item, "E2: a deadline is not at its stored position"
@@ -146,6 +148,7 @@ def _check_holders(engine: Engine, jobs: list[Job]) -> None:
     """Check E8 for sessions: a job that belongs to a session is taken and in the job list of that live session."""
     holdings: dict[int, list[Job]] = {session.slot: [] for session in engine.sessions.values()}
     for job in jobs:
+        assert not _cancelled(job) or job.holder >= 0, f"E8: {shown(job)} is marked as cancelled, and no session has it"
         if job.state == s.TAKEN and job.holder >= 0:
             assert job.holder in holdings, f"E8: {shown(job)} has no holder"
             holdings[job.holder].append(job)
@@ -154,8 +157,14 @@ def _check_holders(engine: Engine, jobs: list[Job]) -> None:
             assert free_of_sessions, f"E8: {shown(job)} is held by a session, and should not be"
     for session in engine.sessions.values():
         same_jobs("E8", f"what session {session.number} holds", session.held, holdings[session.slot])
+        told = set() if session.signals is None else set(session.signals.cancelled)
+        same("E8", f"cancelled jobs of session {session.number}", told, {x.id for x in session.held if _cancelled(x)})
         for index, job in enumerate(session.held):
             assert job.held_pos == index, f"E8: {shown(job)} is held at {index} and says {job.held_pos}"
+
+
+def _cancelled(job: Job) -> bool:
+    return job.extra is not None and job.extra.cancelled
 
 
 def _claims(engine: Engine) -> list[Claim]:
@@ -196,6 +205,15 @@ def _check_stages(engine: Engine, jobs: Sequence[Job]) -> None:
     assert all(stages.by_name.get(stage.name) is stage for stage in stages.closing), (
         "E10: a stage was forgotten too soon"
     )
+
+
+def _check_progress(engine: Engine) -> None:
+    """Check E2: the memory of progress values is counted, and the progress of an existing job has not ended unseen."""
+    board = engine.progress
+    same("E2", "what progress takes of memory", board.used, sum(each.used for each in board.by_job.values()))
+    for job_id, progress in board.by_job.items():
+        same("E2", f"the progress of job {job_id}", progress.job_id, job_id)
+        assert progress.end or engine.jobs.find(job_id) is not None, f"E2: the progress of job {job_id} never ends"
 
 
 def _moment(item: Timed) -> tuple[int, int]:

@@ -6,7 +6,7 @@ from penstock.core import states as s
 from penstock.core import waits as w
 from penstock.core.engine import Engine
 from penstock.core.tube import Tube
-from penstock.core.waits import Connection, CopyWait, PeerWait, PutWait, TakeWait, Waiting, WaitLine
+from penstock.core.waits import Connection, CopyWait, PeerWait, PutWait, SignalWait, TakeWait, Waiting, WaitLine
 from penstock.testing.assertions import same, shown
 
 
@@ -31,6 +31,12 @@ def check_lines(engine: Engine) -> list[Waiting]:
         assert job.state not in (s.DONE, s.ZOMBIE), f"E9: {shown(job)}, and a command still waits for its end"
         waits |= {wait.number: wait for wait in watching}
     waits |= {wait.number: wait for wait in _for_copies(engine)}
+    for session in engine.sessions.values():
+        for number, signal_wait in ({} if session.signals is None else session.signals.waits).items():
+            assert isinstance(signal_wait, SignalWait) and signal_wait.number == number, "E2: not a wait for signals"
+            unseen = signal_wait.signals.since(signal_wait.after)
+            assert not unseen, f"E9: wait {number} waits for a signal that is there"
+            waits[number] = signal_wait
     for wait in waits.values():
         _check_wait(engine, wait, waits)
     return list(waits.values())

@@ -305,6 +305,8 @@ class Replay:
         flags = i64(data[row_at + layout.FLAGS_AT])
         if flags & layout.FLAG_DOOMED:
             job.ensure_extra().doomed = True
+        if flags & layout.FLAG_CANCELLED:
+            job.ensure_extra().cancelled = True
         if copy is not None and job.copy() is None:
             job.ensure_extra().copy = copy
         copy = job.copy()

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from penstock.dialects.native.global_commands import GlobalCommands
+from penstock.dialects.native.signal_commands import SignalCommands
 from penstock.node.caller import EVERYTHING, GROUPS
 from penstock.node.dispatch import Command
 from penstock.server.commands.history_commands import HistoryCommands
@@ -37,7 +38,7 @@ def command(spec: str, grammar: str, summary: str, handler: Callable[[Any, list[
 
 def native_rows(server: Server) -> list[Command]:
     native, tubes, jobs, history = server.native, server.tubes, server.jobs, HistoryCommands(server)
-    everywhere = GlobalCommands(server.context)
+    everywhere, signals = GlobalCommands(server.context), SignalCommands(server.native)
     return [
         # Jobs
         command(
@@ -103,6 +104,19 @@ def native_rows(server: Server) -> list[Command]:
             jobs.wait,
         ),
         command(
+            *("job cancel -3 w write", "id [REASON text]"),
+            "Cancel a job. Return 1 if it has ended, 0 if it is taken: then its consumer is told.",
+            signals.cancel,
+        ),
+        command(
+            *("job progress -4 wmF write", "id value [AS bytes|text|json|msgpack]"),
+            *("Send a progress value of a taken job to the clients that watch it.", signals.progress),
+        ),
+        command(
+            *("job watch -3 r read", "id [AFTER n] [TIMEOUT d] [TUBE t]"),
+            *("Wait for progress of a job after a number, or for its end.", signals.watch),
+        ),
+        command(
             *("job list -4 r read", "tube state [COUNT n]"),
             *("List the first jobs of a state in the order of delivery, 1,000 by default.", jobs.list_jobs),
         ),
@@ -163,5 +177,9 @@ def native_rows(server: Server) -> list[Command]:
             *("session scan -3 r read", "cursor [COUNT n] [TUBE t]"),
             "Iterate over the sessions: their clients, the jobs that they hold, and the tubes that they wait on.",
             SessionCommands(server).scan,
+        ),
+        command(
+            *("session events -2 w write", "[AFTER n] [TIMEOUT d] [TUBE t]"),
+            *("Wait for signals about jobs of this session: cancelled, lost.", signals.events),
         ),
     ]
