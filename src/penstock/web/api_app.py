@@ -7,6 +7,7 @@ import hashlib
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
+from penstock.web.content import Content
 from penstock.web.credentials import BY_COOKIE, CSRF_HEADER, NONE, credentials_of
 from penstock.web.event_feed import Stream
 from penstock.web.exchange import Exchange
@@ -24,15 +25,6 @@ _JSON: Final = "application/json"
 _RAW_MEDIA: Final = frozenset(["application/octet-stream", "text/plain"])
 _QUERY_BYTES_MAX: Final = 65_536
 _PARAMETERS_MAX: Final = 200
-
-
-class Content:
-    """A result that is not JSON."""
-
-    def __init__(self, body: bytes, media: str, headers: dict[str, str] | None = None) -> None:
-        self.body = body
-        self.media = media
-        self.headers = headers or {}
 
 
 class ApiApp:
@@ -61,6 +53,7 @@ class ApiApp:
         path = raw.partition(b"?")[0].removeprefix(PREFIX.encode())
         route, exchange.params = self.table.find(scope["method"], path)
         exchange.route = route
+        exchange.routes = self.table.routes
         scope["penstock.route"] = route.path or "/"
         exchange.query = _read_query(route, scope["query_string"])
         headers = exchange.headers
@@ -187,7 +180,6 @@ async def _send_result(exchange: Exchange, result: Any, send: Send) -> None:
         return
     if isinstance(result, Content):
         body, media = result.body, result.media
-        headers += [(name.lower().encode(), value.encode("latin-1")) for name, value in result.headers.items()]
     else:
         body, media = encode(result).encode(), _JSON
     if route.etag:

@@ -39,6 +39,7 @@ class Exchange:
         "raw_body",
         "receive",
         "route",
+        "routes",
         "scope",
         "session",
         "state",
@@ -52,6 +53,7 @@ class Exchange:
         self.client: str = scope["penstock.client"]
         self.credentials: Credentials = ANONYMOUS
         self.route: Route
+        self.routes: list[Route]  # All routes of the API.
         self.params: dict[str, bytes] = {}
         self.query: dict[str, Any] = {}
         self.body: dict[str, Any] = {}

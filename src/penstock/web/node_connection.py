@@ -30,6 +30,7 @@ class NodeConnection(AsyncConnection):
         self.opened_at = self._loop.time()
         self.used_at = self.opened_at
         self.session = ""
+        self.grace_ms = 0
 
     async def authenticate(
         self,

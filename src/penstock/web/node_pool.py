@@ -47,7 +47,7 @@ T = TypeVar("T")
 
 IDLE_S: Final = 30.0
 AGE_S: Final = 60.0
-_SWEEP_S: Final = 5.0
+_SWEEP_S: Final = 1.0
 
 # How many unused connections a user keeps for requests that wait.
 _SPARE_MAX: Final = 4
@@ -208,7 +208,6 @@ class NodePool:
         connection = await self._open(channel, who, client, [b"IDENTIFY", b"GRACE", b"%dms" % grace_ms])
         channel.session = connection.session
         channel.shared = connection
-        channel.keep_s = connection.grace_ms / 1000
         channel.used_at = connection.used_at
         self._channels[who.key, channel.session] = channel
         return channel.session, connection.grace_ms
@@ -248,6 +247,12 @@ class NodePool:
             self._channels.move_to_end((who.key, session))
         channel.used_at = asyncio.get_running_loop().time()
         return channel
+
+    async def forget(self, who: Credentials) -> None:
+        """Close the connections of these credentials that are not in a session."""
+        channel = self._channels.pop((who.key, ""), None)
+        if channel is not None:
+            await self._finish(channel)
 
     def _is_usable(self, connection: NodeConnection) -> bool:
         if connection.lost is not None:
@@ -299,7 +304,9 @@ class NodePool:
                 continue
             if who.kind == NONE:
                 self.is_open_node = True
-            if not identify:
+            if connection.session:
+                channel.keep_s = connection.grace_ms / 1000
+            else:
                 self._addresses.current = address
             self._sweep_later()
             return connection

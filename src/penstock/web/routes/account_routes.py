@@ -17,7 +17,7 @@ from penstock.web.shapes import Items, Null, Record, Text, Whole, Yes
 
 CLASSES: Final = ("read", "write", "admin", "debug")
 
-_ME: Final = Record(
+ME: Final = Record(
     {
         "user": Text("The name of the user.", example="default"),
         "classes": Items(Text(), "The classes of commands that the user may run.", example=["read", "write", "admin"]),
@@ -64,7 +64,7 @@ async def _index(exchange: Exchange) -> dict[str, Any]:
     except Refused as refused:
         if refused.code != "NOAUTH":
             raise
-    below = ("me", "server", "overview", "tubes", "jobs", "events", "journal", "cluster")
+    below = ("me", "server", "overview", "tubes", "jobs", "events", "journal", "cluster", "openapi.json", "docs")
     prefix = exchange.settings.path_prefix
     found["links"] = {name.partition(".")[0]: f"{prefix}/api/v1/{name}" for name in below}
     return found
@@ -95,6 +95,6 @@ ROUTES: Final = [
         summary="Show the user of the request and its rights.",
         handler=who_am_i,
         access=READ,
-        returns=_ME,
+        returns=ME,
     ),
 ]

@@ -5,10 +5,16 @@ from __future__ import annotations
 from penstock.web.route_table import Route
 from penstock.web.routes import (
     account_routes,
+    bulk_routes,
     cluster_routes,
+    document_routes,
     job_routes,
     journal_routes,
+    login_routes,
+    put_routes,
     server_routes,
+    session_routes,
+    settle_routes,
     stream_routes,
     tube_routes,
 )
@@ -18,10 +24,16 @@ def all_routes() -> list[Route]:
     """Return the routes of all topics."""
     return [
         *account_routes.ROUTES,
-        *server_routes.ROUTES,
-        *tube_routes.ROUTES,
+        *login_routes.ROUTES,
+        *put_routes.ROUTES,
+        *session_routes.ROUTES,
+        *settle_routes.ROUTES,
         *job_routes.ROUTES,
+        *bulk_routes.ROUTES,
+        *tube_routes.ROUTES,
+        *server_routes.ROUTES,
         *journal_routes.ROUTES,
         *cluster_routes.ROUTES,
         *stream_routes.ROUTES,
+        *document_routes.ROUTES,
     ]

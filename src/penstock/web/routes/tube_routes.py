@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from penstock.client.commands import octets
+from penstock.client import commands
+from penstock.client.commands import NO_REPEAT, number, octets
+from penstock.core.limits import BATCH_JOBS_MAX
 from penstock.web.cursors import read_cursor, write_cursor
 from penstock.web.exchange import Exchange
-from penstock.web.names import tube_path
+from penstock.web.names import bytes_of, tube_path
 from penstock.web.node_replies import STATES, fields, tube_row
+from penstock.web.put_options import TUBE_OPTIONS, python_options
+from penstock.web.refusals import bad_request
 from penstock.web.response_shapes import CURSOR, TUBE_ROW
-from penstock.web.route_table import Route
-from penstock.web.shapes import Items, Map, Record, Shape, Text, Whole
+from penstock.web.route_table import ADMIN, WRITE, Route
+from penstock.web.routes.settle_routes import time_words
+from penstock.web.shapes import Items, Map, Null, Record, Shape, Text, Time, Whole, Yes
 
 _SORTS: Final = ("name", *STATES, "oldest_ms", "consumers", "in_rate", "out_rate", "created")
 _PAGE: Final = 100
@@ -81,6 +86,61 @@ STATS: Final = Record(
     title="TubeStats",
 )
 
+
+async def _create(exchange: Exchange) -> dict[str, Any]:
+    request = dict(exchange.body)
+    name = bytes_of(request.pop("name"))
+    kind = request.pop("type", None)
+    for_driver = request.pop("options", None)
+    call = commands.tube(name, kind, for_driver if for_driver is not None else python_options(request))
+    if for_driver is not None and request:
+        raise bad_request("options are for the driver of the tube; leave out the other fields")
+    return tube_details(await exchange.ask(*call.words, repeat=call.repeat))
+
+
+async def _alter(exchange: Exchange) -> dict[str, Any]:
+    call = commands.alter(exchange.params["tube"], python_options(exchange.body))
+    return tube_details(await exchange.ask(*call.words, repeat=call.repeat))
+
+
+async def _drop(exchange: Exchange) -> None:
+    await exchange.run(commands.drop(exchange.params["tube"]), alone=True)
+
+
+async def _pause(exchange: Exchange) -> None:
+    request = exchange.body
+    puts, takes = request.get("puts", True), request.get("takes", True)
+    await exchange.run(commands.pause(exchange.params["tube"], puts, takes))
+
+
+async def _resume(exchange: Exchange) -> None:
+    await exchange.run(commands.pause(exchange.params["tube"], False, False))
+
+
+async def _kick(exchange: Exchange) -> dict[str, Any]:
+    request = exchange.body
+    words = [b"KICK", exchange.params["tube"], b"%d" % request.get("count", 1), *time_words(request, "delay", "ttl")]
+    return {"kicked": number(await exchange.ask(*words, repeat=NO_REPEAT))}
+
+
+async def _truncate(exchange: Exchange) -> dict[str, Any]:
+    if exchange.body.get("dry_run", False):
+        stats = await _stats(exchange)
+        return {"dry_run": True, "jobs": sum(stats[state] for state in STATES)}
+    return {"dry_run": False, "jobs": await exchange.run(commands.truncate(exchange.params["tube"]), alone=True)}
+
+
+async def _release(exchange: Exchange) -> dict[str, Any]:
+    if exchange.body.get("dry_run", False):
+        return {"dry_run": True, "jobs": (await _stats(exchange))["taken"]}
+    return {"dry_run": False, "jobs": await exchange.run(commands.release_all(exchange.params["tube"]), alone=True)}
+
+
+_DRY_RUN: Final = {"dry_run": Yes("Only count the jobs.", example=True)}
+_COUNTED: Final = Record({"dry_run": Yes(example=True), "jobs": Whole("Number of jobs.", example=12)})
+_TUBE_ERRORS: Final = ("BADNAME", "RANGE", "UNSUPPORTED", "BADRETRY", "NOTYPE")
+
+
 ROUTES: Final = [
     Route(
         method="GET",
@@ -123,6 +183,119 @@ ROUTES: Final = [
         summary="Show the numbers of jobs and the counters of a tube.",
         handler=_stats,
         returns=STATS,
+        errors=("NOTUBE",),
+    ),
+    Route(
+        method="POST",
+        path="/tubes",
+        group="Tubes",
+        summary="Create a tube, or find it if it exists with the same options.",
+        handler=_create,
+        access=WRITE,
+        status=201,
+        body=Record(
+            {"name": Text("The name of the tube.", length=(1, 65_535), example="emails")},
+            {
+                "type": Text("A preset such as fifottl or utube, or a driver.", length=(1, 200), example="fifottl"),
+                **TUBE_OPTIONS,
+                "options": Map(Shape(), "Options for the driver of the tube.", most=1_000),
+            },
+            example={"name": "emails", "type": "fifottl", "ttr": "5m"},
+        ),
+        returns=TUBE,
+        errors=("TUBEEXISTS", "BADDRIVER", *_TUBE_ERRORS),
+    ),
+    Route(
+        method="PATCH",
+        path="/tubes/{tube}",
+        group="Tubes",
+        summary="Change options of a tube.",
+        handler=_alter,
+        access=ADMIN,
+        body=Record({}, TUBE_OPTIONS, example={"ttr": "10m"}),
+        returns=TUBE,
+        errors=("NOTUBE", "TUBEEXISTS", *_TUBE_ERRORS),
+    ),
+    Route(
+        method="DELETE",
+        path="/tubes/{tube}",
+        group="Tubes",
+        summary="Delete a tube and its jobs.",
+        handler=_drop,
+        access=ADMIN,
+        status=204,
+        returns=None,
+        errors=("NOTUBE", "TUBETAKEN", "TUBEAWAITED"),
+    ),
+    Route(
+        method="POST",
+        path="/tubes/{tube}/pause",
+        group="Tubes",
+        summary="Refuse puts, suspend takes, or both.",
+        handler=_pause,
+        access=WRITE,
+        status=204,
+        body=Record(
+            {}, {"puts": Yes("Refuse puts. Default: true."), "takes": Yes("Suspend takes. Default: true.")}, example={}
+        ),
+        body_required=False,
+        returns=None,
+        errors=("NOTUBE",),
+    ),
+    Route(
+        method="POST",
+        path="/tubes/{tube}/resume",
+        group="Tubes",
+        summary="Accept puts and serve takes again.",
+        handler=_resume,
+        access=WRITE,
+        status=204,
+        body=Record({}, example={}),
+        body_required=False,
+        returns=None,
+        errors=("NOTUBE",),
+    ),
+    Route(
+        method="POST",
+        path="/tubes/{tube}/kick",
+        group="Tubes",
+        summary="Return the first buried jobs to the tube, in their order.",
+        handler=_kick,
+        access=WRITE,
+        body=Record(
+            {},
+            {
+                "count": Whole("Number of jobs. Default: 1.", least=1, most=BATCH_JOBS_MAX, example=10),
+                "delay": Time("Wait this long before the jobs can be taken.", example="10s"),
+                "ttl": Null(Time("Expire the jobs after this long. null: never.")),
+            },
+        ),
+        body_required=False,
+        returns=Record({"kicked": Whole("Number of jobs.", example=10)}),
+        errors=("NOTUBE", "UNSUPPORTED"),
+    ),
+    Route(
+        method="POST",
+        path="/tubes/{tube}/release",
+        group="Tubes",
+        summary="Return all taken jobs to the tube, no matter which session holds them.",
+        handler=_release,
+        access=ADMIN,
+        body=Record({}, _DRY_RUN),
+        body_required=False,
+        returns=_COUNTED,
+        errors=("NOTUBE",),
+    ),
+    Route(
+        method="POST",
+        path="/tubes/{tube}/truncate",
+        group="Tubes",
+        summary="Delete all jobs of a tube.",
+        handler=_truncate,
+        access=ADMIN,
+        body=Record({}, _DRY_RUN),
+        body_required=False,
+        returns=_COUNTED,
         errors=("NOTUBE",),
     ),
 ]
