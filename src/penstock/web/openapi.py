@@ -31,7 +31,7 @@ _REASONS: Final = {
 }
 
 _ABOUT: Final = (
-    "Penstock's HTTP API: jobs and tubes as JSON. Every error has a stable `code`. Times in responses are milliseconds. "
+    "Penstock's HTTP API: jobs and tubes as JSON. Every error has a stable `code`. Times in responses are in ms. "
     "A time in a request is a number of seconds, or text such as `250ms`, `5m` or `forever`."
 )
 
