@@ -19,6 +19,7 @@ from typing import Any, Self, Unpack
 
 from penstock.changes import Change
 from penstock.core.policy import TubePolicy
+from penstock.durations import Durations
 from penstock.journal.history.block import BlockDigest
 from penstock.journal.history.reader import Event
 from penstock.keywords import Interface, check_keywords
@@ -456,6 +457,14 @@ class Tube(Interface, ABC):
     @abstractmethod
     def transitions(self) -> dict[str, int]:
         """Return how often jobs of this tube changed from one state to another: `{"ready-taken": 5, …}`."""
+
+    @abstractmethod
+    def durations(self) -> dict[str, Durations]:
+        """Return how long jobs of this tube waited (`waits`) and how long work on them took (`runs`), as histograms.
+
+        A wait is the time from ready to taken, and a run is the time from taken to acked. They are counted since the
+        node or the queue was started.
+        """
 
     @abstractmethod
     def subscribe(self, callback: Callable[[Change], None]) -> Callable[[], None]:

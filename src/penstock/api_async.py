@@ -20,6 +20,7 @@ from penstock import api
 from penstock.changes import Change
 from penstock.core.errors import Unsupported
 from penstock.core.policy import TubePolicy
+from penstock.durations import Durations
 from penstock.journal.history.block import BlockDigest
 from penstock.journal.history.reader import Event
 from penstock.keywords import Interface, check_keywords
@@ -477,6 +478,14 @@ class AsyncTube(Interface, ABC):
     @abstractmethod
     async def transitions(self) -> dict[str, int]:
         """Return how often jobs of this tube changed from one state to another: `{"ready-taken": 5, …}`."""
+
+    @abstractmethod
+    async def durations(self) -> dict[str, Durations]:
+        """Return how long jobs of this tube waited (`waits`) and how long work on them took (`runs`), as histograms.
+
+        A wait is the time from ready to taken, and a run is the time from taken to acked. They are counted since the
+        node or the queue was started.
+        """
 
     @abstractmethod
     async def subscribe(self, callback: Callable[[Change], None]) -> Callable[[], None]:

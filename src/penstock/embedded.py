@@ -51,6 +51,7 @@ from penstock.core.limits import (
 )
 from penstock.core.policy import PRESETS, TubePolicy
 from penstock.core.states import OK
+from penstock.core.statistics.histogram import Histogram
 from penstock.core.tasks import attention
 from penstock.core.tasks.signals import SIGNAL_NAMES
 from penstock.core.tube import Tube as CoreTube
@@ -68,6 +69,7 @@ from penstock.core.waits import (
     WatchWait,
 )
 from penstock.drivers import driver_draft
+from penstock.durations import Durations, durations_from
 from penstock.host.change_feed import WatchedChange
 from penstock.host.host import Host, Store
 from penstock.host.pending_delivery import PendingDelivery
@@ -733,6 +735,12 @@ class Tube(api.Tube):
         names = views.TRANSITION_NAMES
         return {f"{names[source]}-{names[target]}": count for (source, target), count in counts.items()}
 
+    def durations(self) -> dict[str, Durations]:
+        with self._session.durable, self._session.lock, self._session:
+            self._host.advance()
+            core = self._live()
+            return {"waits": _durations(core.waits), "runs": _durations(core.runs)}
+
     def subscribe(self, callback: Callable[[Change], None]) -> Callable[[], None]:
         with self._session.durable, self._session.lock, self._session:
             return self._host.subscribe(callback, self._live().name)
@@ -1213,6 +1221,10 @@ def _session_info(view: SessionView) -> dict[str, Any]:
 def _states(core: CoreTube) -> dict[str, int]:
     counts = views.states(core)
     return {s.STATE_NAMES[state]: counts[state] for state in range(1, s.STATES_COUNT)}
+
+
+def _durations(durations: Histogram | None) -> Durations:
+    return durations_from([], 0) if durations is None else durations_from(durations.counts(), durations.total)
 
 
 def _public_property(name: str, value: bytes | int | None) -> Any:

@@ -402,6 +402,21 @@ async def test_events_and_transitions_count_what_happened(queue: Any) -> None:
     }
 
 
+async def test_waits_and_runs_are_counted_once_per_take_and_per_ack(queue: Any) -> None:
+    tube = await queue.tube("durations", "fifottl")
+    assert (await tube.durations())["waits"].quantile(0.5) is None
+    for _ in range(3):
+        await tube.put("x")
+    await (await tube.take()).ack()
+    await (await tube.take()).release()
+    await (await tube.take()).nack()
+    durations = await tube.durations()
+    assert durations["waits"].count == 3 and durations["runs"].count == 1
+    runs = durations["runs"]
+    assert 0 <= runs.total < 60 and 0 <= runs.quantile(1) <= 65.536
+    assert list(runs.buckets)[:3] == [0.001, 0.002, 0.004] and sum(runs.buckets.values()) == 1
+
+
 async def test_events_count_due_timers_even_without_other_calls(queue: Any) -> None:
     tube = await queue.tube("events")
     await tube.put("x", ttl=0.01)

@@ -26,6 +26,7 @@ from penstock.client.url import ConnectOptions, target
 from penstock.core.errors import CommandError, NotOwner, NotTaken, PenstockError, UnknownJob, UnknownTube, WrongType
 from penstock.core.limits import NEVER, UNSET, check_count
 from penstock.core.policy import TubePolicy
+from penstock.durations import Durations
 from penstock.journal.history.block import BlockDigest
 from penstock.journal.history.reader import Event
 from penstock.options import (
@@ -446,6 +447,9 @@ class AsyncTube(KnownTube, api_async.AsyncTube):
 
     async def transitions(self) -> dict[str, int]:
         return await self._call(commands.tube_stats(self._raw, lambda answer: commands.counts(answer[b"transitions"])))
+
+    async def durations(self) -> dict[str, Durations]:
+        return await self._call(commands.tube_stats(self._raw, commands.durations))
 
     async def subscribe(self, callback: Callable[[Change], None]) -> Callable[[], None]:
         return await self._queue._subscribe(callback, self._raw)

@@ -50,6 +50,7 @@ from penstock.core.limits import (
 from penstock.core.policy import PRESETS, TubePolicy
 from penstock.core.tasks.signals import SIGNAL_NAMES
 from penstock.core.waits import END_NAMES
+from penstock.durations import Durations, durations_from
 from penstock.journal.history.block import BlockDigest
 from penstock.journal.history.reader import EVENT_FIELDS, Event
 from penstock.keywords import check_keywords
@@ -475,6 +476,15 @@ def info(answer: Reply) -> dict[str, Any]:
 
 def counts(answer: Reply) -> dict[str, int]:
     return {octets(name).decode(): number(count) for name, count in answer.items()}
+
+
+def durations(answer: Reply) -> dict[str, Durations]:
+    """Return how long jobs waited and how long work on them took, in the form of `tube.durations`."""
+    found = {}
+    for word in ("waits", "runs"):
+        fields = answer[word.encode()]
+        found[word] = durations_from([number(count) for count in fields[b"buckets"]], number(fields[b"total-ms"]))
+    return found
 
 
 _MOMENTS: Final = ("created", "expires", "wakes", "next_event", "ttl", "ttr", "now")

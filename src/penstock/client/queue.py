@@ -26,6 +26,7 @@ from penstock.client.url import ConnectOptions, target
 from penstock.core.errors import CommandError, NotOwner, NotTaken, PenstockError, UnknownJob, UnknownTube, WrongType
 from penstock.core.limits import NEVER, UNSET, check_count
 from penstock.core.policy import TubePolicy
+from penstock.durations import Durations
 from penstock.journal.history.block import BlockDigest
 from penstock.journal.history.reader import Event
 from penstock.options import (
@@ -432,6 +433,9 @@ class Tube(KnownTube, api.Tube):
 
     def transitions(self) -> dict[str, int]:
         return self._call(commands.tube_stats(self._raw, lambda answer: commands.counts(answer[b"transitions"])))
+
+    def durations(self) -> dict[str, Durations]:
+        return self._call(commands.tube_stats(self._raw, commands.durations))
 
     def subscribe(self, callback: Callable[[Change], None]) -> Callable[[], None]:
         return self._queue._subscribe(callback, self._raw)

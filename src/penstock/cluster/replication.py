@@ -82,6 +82,7 @@ from penstock.core.errors import CommandError, NoMemory, NoSpace
 from penstock.core.job import Copy, Draft, Job
 from penstock.core.limits import NEVER
 from penstock.core.policy import DISQUE
+from penstock.core.statistics.histogram import Histogram
 from penstock.core.tube import Tube
 from penstock.core.waits import CopyWait
 
@@ -143,6 +144,10 @@ class Replications:
     def __init__(self, place: ClusterState, acks: Acks, requeue: Requeue, condition: Condition) -> None:
         self.by_id: dict[bytes, Replication] = {}
         self.given_up: i64 = 0
+        # The totals of all jobs whose replication ended: how many copies were wanted and made, with that of this node.
+        self.copies_wanted: i64 = 0
+        self.copies_made: i64 = 0
+        self.durations = Histogram()  # Time from the put to the last copy that it waited for, in ms.
         self.below_default: i64 = 0  # Jobs with fewer than three copies, because some members do not accept copies.
         self._place = place
         self._acks = acks
@@ -243,6 +248,21 @@ class Replications:
         if copies < min(REPLICATE, self._place.members.size()):
             self.below_default += 1
 
+    def _count_copies(self, started: Replication) -> None:
+        """Count the copies of a job whose replication ends."""
+        own = 0 if started.external else 1
+        wanted = started.needed + own
+        if started.is_default:
+            wanted = max(wanted, min(REPLICATE, self._place.members.size()))
+        self.copies_wanted += wanted
+        self.copies_made += len(started.confirmed) + own
+
+    def oldest_wait_ms(self, now: i64) -> i64:
+        """Return for how long the oldest put waits for its copies, or 0 if none waits."""
+        for started in self.by_id.values():
+            return now - started.job.created
+        return 0
+
     # Replication
 
     def receive_notheld(self, sender: bytes, id: bytes, reason: i64, now: i64) -> None:
@@ -337,6 +357,8 @@ class Replications:
         job = started.job
         assert len(started.confirmed) <= len(started.asked), "only nodes that were asked confirm a copy"
         wait = self._remove(started)
+        self._count_copies(started)
+        self.durations.add(now - job.created)
         if started.is_default:
             self.count_below_default(len(started.confirmed) + (0 if started.external else 1))
         if not started.external:
@@ -361,6 +383,7 @@ class Replications:
         A node that has a copy and does not receive DELJOB may still deliver the job.
         """
         self.given_up += 1
+        self._count_copies(started)
         self._answer(self._remove(started), w.TIMED_OUT)
         self._place.send_all(started.asked, JobMessage(DELJOB, started.id))
         withdraw(self._place.engine, started.job, now)

@@ -480,6 +480,8 @@ class Moves:
             if tube.ready_bodies is not None:
                 index_body(tube, job, came_from, state)
             if came_from == s.TAKEN:
+                if event == s.ACKED or event == s.KEPT or event == s.LINGERED:
+                    tube.count_run(now - since)
                 self.taken_count -= 1
                 if job.extra is not None or tube.keys is not None:
                     self.taken_label_bytes -= row_label_bytes(job, tube)
@@ -507,6 +509,7 @@ class Moves:
                     tube.returned.append(job)
                     self._wake_line(tube, None)
             elif state == s.TAKEN:
+                tube.count_wait(now - since)
                 self.taken_count += 1
                 if job.extra is not None or tube.keys is not None:
                     self.taken_label_bytes += row_label_bytes(job, tube)

@@ -34,6 +34,7 @@ from penstock.core.limits import (
 from penstock.core.order import JobBag, JobHeap, ReadyTimes, TakenBag
 from penstock.core.policy import TubePolicy
 from penstock.core.retry import RetryPolicy, parse_retry
+from penstock.core.statistics.histogram import Histogram
 from penstock.core.table import JobTable
 from penstock.core.unique import BodyIndex, DedupWindow
 from penstock.core.waits import WaitLine
@@ -117,6 +118,10 @@ class Tube:
     body_bytes: i64  # Total length of all bodies.
     counts: list[int]  # Number of times each rule of states.py was applied since start.
     counts_before: list[int]  # Number of times each rule was applied before this start.
+    # Durations in ms since the node started, or None before the first one. Most tubes of a node with very many tubes
+    # have no jobs, and a histogram needs 300 bytes.
+    waits: Histogram | None  # From ready to taken.
+    runs: Histogram | None  # From taken to acked.
     key_stats: dict[bytes, KeyStats]  # Counters of the keys that are counted separately.
     arriving: bool  # The next transition counts as an arrival of its key, because the job came from another key.
 
@@ -167,6 +172,8 @@ class Tube:
         self.body_bytes = 0
         self.counts = [0] * s.RULES_COUNT
         self.counts_before = [0] * s.RULES_COUNT
+        self.waits = None
+        self.runs = None
         self.key_stats = {}
         self.arriving = False
         self.take_line = WaitLine(None, NO_KEY, slot)
@@ -255,6 +262,22 @@ class Tube:
         total = self.count_in(s.READY) + self.count_in(s.BURIED)
         total += len(self.taken) + len(self.delayed) + len(self.done) + len(self.zombies)
         return total + len(self.staged)
+
+    def count_wait(self, ms: i64) -> None:
+        """Count how long a job was ready before it was taken."""
+        waits = self.waits
+        if waits is None:
+            waits = Histogram()
+            self.waits = waits
+        waits.add(ms)
+
+    def count_run(self, ms: i64) -> None:
+        """Count how long a job was taken before it was acked."""
+        runs = self.runs
+        if runs is None:
+            runs = Histogram()
+            self.runs = runs
+        runs.add(ms)
 
     def has_room(self, body_length: int) -> bool:
         """Return whether the limits of the tube allow one more job with a body of this length."""

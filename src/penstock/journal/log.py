@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -23,6 +24,7 @@ from typing import Final
 
 from penstock.core.engine import Engine
 from penstock.core.errors import JournalFailed, NoSpace
+from penstock.core.statistics.histogram import Histogram
 from penstock.journal.bodies import Bodies
 from penstock.journal.disk import Disk
 from penstock.journal.frame import FRAME_BYTES_MAX, seed_at
@@ -106,6 +108,7 @@ class Log:
         self.fsync = fsync
         self.durable = position  # Every position below this is on disk.
         self.unsynced_bytes = 0  # Bytes written since the last sync started.
+        self.sync_us = Histogram()  # How long each sync took, in microseconds.
         self.recovery_range = RecoveryRange()
         self.bodies = Bodies(disk)
         # Called when a quarter of a segment was written, and when the disk is full.
@@ -217,12 +220,14 @@ class Log:
         # In this order, because another thread may write meanwhile: `upto` must lie in the segments found afterwards.
         upto = self.written
         tail = self._tail
+        began = time.perf_counter_ns()
         try:
             self._sync_before(tail)
             tail.file.sync()
         except OSError as error:
             self._failed = error
             raise JournalFailed(f"the log could not be synced: {error}") from error
+        self.sync_us.add((time.perf_counter_ns() - began) // 1_000)
         self.durable = upto
         self.on_durable()
 

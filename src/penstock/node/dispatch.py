@@ -27,6 +27,7 @@ from penstock.node.caller import (
     WaitReply,
     whole_server_refusal,
 )
+from penstock.node.command_counts import REFUSED, REPLIED, REPLIES_LATER, CommandCounts
 from penstock.node.remote import NO_REMOTE_COMMANDS, RemoteCommands
 from penstock.node.routing import Elsewhere, NeedsAnswer, NeedsDecision, OnSeveralNodes
 from penstock.wire.errors import Refused
@@ -60,8 +61,9 @@ class Command:
     is_open: bool  # May be called before authentication.
     whole_server: bool  # Shows or changes data of all tubes: see `check_whole_server`.
     members: list[Command]  # The subcommands, if the second word selects one.
-    calls: i64
+    calls: i64  # Since the start or the last CONFIG RESETSTAT.
     ns: i64
+    counts: CommandCounts  # Since the start.
 
     def __init__(
         self,
@@ -87,6 +89,7 @@ class Command:
         self.members = []
         self.calls = 0
         self.ns = 0
+        self.counts = CommandCounts()
 
     def refusal(self, caller: Caller, args: list[bytes]) -> bytes:
         """Return the error line if the caller may not run the command with these arguments, or b"" if it may."""
@@ -168,7 +171,9 @@ class Dispatcher:
     slow_ns: i64  # Commands that take at least this long are passed to `hooks.record_slow`. Negative: none.
     body_bytes_max: i64  # The limit in the refusal of an oversized request; the parsers and the engine enforce it.
     is_monitored: bool  # A client runs MONITOR.
+    functions: dict[bytes, CommandCounts]  # The counters of functions that clients call by name.
     executed: i64
+    unknown: i64  # Calls of commands that do not exist.
     internal_errors: i64
     hooks: DispatchHooks
     remote: RemoteCommands  # Runs commands on other nodes.
@@ -185,7 +190,9 @@ class Dispatcher:
         self.slow_ns = -1
         self.body_bytes_max = BODY_BYTES_MAX
         self.is_monitored = False
+        self.functions = {}
         self.executed = 0
+        self.unknown = 0
         self.internal_errors = 0
         self.hooks = DispatchHooks()
         self.remote = NO_REMOTE_COMMANDS
@@ -210,6 +217,17 @@ class Dispatcher:
         """Return the command with a name, or None. Other nodes use the original names of renamed commands."""
         return self.commands.get(name.lower()) or self._originals.get(name.lower())
 
+    def function_counts(self, name: bytes) -> CommandCounts:
+        """Return the counters of a function that clients call by name. The caller makes sure that there are few names.
+
+        All ports share them.
+        """
+        counts = self.functions.get(name)
+        if counts is None:
+            counts = CommandCounts()
+            self.functions[name] = counts
+        return counts
+
     def run_all(self, caller: Caller, commands: list[list[bytes]], start: i64, now: i64) -> i64:
         """Run the caller's commands starting at index `start`, until it waits. Return the index of the next command."""
         at = start
@@ -232,10 +250,11 @@ class Dispatcher:
                 caller.last_command = command.name
                 if self.is_monitored:
                     self.hooks.command_runs(caller, args)
-                self.run(caller, command, args, now)
+                result = self.run(caller, command, args, now)
                 ended: i64 = self.clock_ns()
                 command.calls += 1
                 command.ns += ended - began
+                command.counts.add(result, ended - began)
                 if self.slow_ns >= 0 and ended - began >= self.slow_ns:
                     self.hooks.record_slow(caller, args, ended - began)
                 began = ended
@@ -249,13 +268,16 @@ class Dispatcher:
                 return at
         return at
 
-    def run(self, caller: Caller, command: Command, args: list[bytes], now: i64) -> None:
-        """Check the caller's permissions and run a command. Afterwards the caller has its reply, or waits."""
+    def run(self, caller: Caller, command: Command, args: list[bytes], now: i64) -> i64:
+        """Check the caller's permissions and run a command. Afterwards the caller has its reply, or waits.
+
+        Return the result: REPLIED, REFUSED or REPLIES_LATER.
+        """
         reply = caller.reply
         refusal = command.refusal(caller, args)
         if refusal:
             reply.error(refusal)
-            return
+            return REFUSED
         before = reply.length
         try:
             try:
@@ -266,21 +288,25 @@ class Dispatcher:
             if reply.length != before:
                 # Half a reply was written, so the client would read an error as the rest of it.
                 self._failed(caller, error)
-                return
+                return REFUSED
             try:
                 if isinstance(error, Elsewhere) and error.promised:
                     error = NeedsDecision(error)
                 if isinstance(error, NeedsAnswer):
                     wait = self.remote.ask(caller, error, caller, now)
                     caller.wait_for(wait, _RerunCommand(self, command, args, caller.answers))
-                elif isinstance(error, Elsewhere):
+                    return REPLIES_LATER
+                if isinstance(error, Elsewhere):
                     self._forward(caller, command, args, error)
-                else:
-                    reply.error(refusal_line(error))
+                    return REPLIES_LATER
+                reply.error(refusal_line(error))
             except PenstockError as reason:
                 reply.error(refusal_line(reason))
+            return REFUSED
         except Exception as defect:
             self._failed(caller, defect)
+            return REFUSED
+        return REPLIES_LATER if caller.is_blocked() else REPLIED
 
     def _run_again(self, caller: Caller, command: Command, args: list[bytes], now: i64) -> None:
         """Free memory and run a command again, until it succeeds or no more memory can be freed.
@@ -361,6 +387,7 @@ class Dispatcher:
         return BodyTooLarge(f"the request is too large; {limit}; store the data elsewhere and queue a reference to it")
 
     def _refuse_unknown(self, caller: Caller, name: bytes) -> None:
+        self.unknown += 1
         if name == OVERSIZED:
             caller.reply.error(refusal_line(self.oversized()))
             return

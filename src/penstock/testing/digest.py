@@ -20,6 +20,7 @@ from penstock.core.outbox import Outbox
 from penstock.core.policy import TubePolicy
 from penstock.core.retry import RetryPolicy
 from penstock.core.sessions import Session
+from penstock.core.statistics.histogram import Histogram
 from penstock.core.table import JobTable
 from penstock.core.tube import Tube
 from penstock.core.waits import Connection, Link, Waiting, WaitLine
@@ -119,6 +120,8 @@ def _shown(value: object) -> str:
         return f"[{', '.join(map(_name, value.ended_waits))}]"
     if isinstance(value, ReadyTimes):
         return str(value.oldest())
+    if isinstance(value, Histogram):
+        return str(value.counts())
     if isinstance(value, JobTable):
         return f"{value.count} jobs"
     if isinstance(value, (TubePolicy, RetryPolicy)):

@@ -12,6 +12,7 @@ from penstock.core.deadlines import NOWHERE
 from penstock.core.job import NO_SLOT, Job
 from penstock.core.keys import Key, Keys
 from penstock.core.limits import DEDUP_MEMORY_BYTES, NEVER
+from penstock.core.statistics.histogram import Histogram
 from penstock.core.table import JobTable
 from penstock.core.tube import Tube, key_of
 from penstock.core.unique import BodyIndex
@@ -32,6 +33,9 @@ from penstock.testing.assertions import (
 
 LIVE_STATES: Final = range(s.GONE + 1, s.STATES_COUNT)
 
+# The transitions that end a run, whose duration the tube counts.
+_RUN_ENDS: Final = ((s.ACKED, s.TAKEN, s.GONE), (s.KEPT, s.TAKEN, s.DONE), (s.LINGERED, s.TAKEN, s.ZOMBIE))
+
 
 def check_tube(tube: Tube, jobs: list[Job]) -> None:
     """Compare the counters, lists and indexes of a tube with its jobs."""
@@ -46,6 +50,7 @@ def check_tube(tube: Tube, jobs: list[Job]) -> None:
     else:
         _check_keys(tube, tube.keys, jobs)
         _check_next(tube, tube.keys, jobs)
+    _check_durations(tube)
 
 
 def check_table(table: JobTable, end: int, number: Callable[[Job], int]) -> list[Job]:
@@ -80,6 +85,18 @@ def _check_counts(tube: Tube, jobs: list[Job]) -> None:
         of_key = Counter(int(job.state) for job in jobs if key_of(tube, job) == name)
         there_by_state = [of_key[state] for state in range(s.STATES_COUNT)]
         same("E1", f"jobs of key {name!r} of {tube.name!r}, by state", stats.states, there_by_state)
+
+
+def _check_durations(tube: Tube) -> None:
+    """Check E1: each take counted one wait, and each ack of a taken job counted one run."""
+    takes = sum(tube.counts[rule] for rule, (event, _, _) in enumerate(s.TRANSITIONS) if event in (s.TOOK, s.CLAIMED))
+    acks = sum(tube.counts[rule] for rule, transition in enumerate(s.TRANSITIONS) if transition in _RUN_ENDS)
+    same("E1", f"counted waits of {tube.name!r}", _counted(tube.waits), takes)
+    same("E1", f"counted runs of {tube.name!r}", _counted(tube.runs), acks)
+
+
+def _counted(durations: Histogram | None) -> int:
+    return 0 if durations is None else sum(durations.counts())
 
 
 def _flow(counts: list[int], before: list[int]) -> list[int]:

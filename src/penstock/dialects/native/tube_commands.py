@@ -17,6 +17,7 @@ from penstock.core.engine import Engine
 from penstock.core.errors import BadSyntax, OutOfRange, Unsupported
 from penstock.core.limits import NEVER, check_count
 from penstock.core.policy import TubePolicy
+from penstock.core.statistics.histogram import Histogram
 from penstock.core.tube import Tube
 from penstock.core.tube_patterns import Glob
 from penstock.dialects.native.arguments import Words, excerpt, parse_cursor, read_driver_options, read_json
@@ -233,7 +234,7 @@ def _read_option(words: Words, word: bytes, options: dict[str, Any]) -> bool:
 
 def write_stats(reply: Reply, tube: Tube, now: i64, counts: bool) -> None:
     """Write the statistics of a tube. If `counts` is set, include the counts of events and transitions."""
-    reply.map(16 if counts else 14)
+    reply.map(18 if counts else 14)
     _write_head(reply, tube)
     states = views.states(tube)
     for state in range(1, s.STATES_COUNT):
@@ -266,6 +267,20 @@ def _write_counts(reply: Reply, tube: Tube) -> None:
     reply.map(len(went))
     for (source, target), count in went.items():
         _write_pair(reply, f"{names[source]}-{names[target]}".encode(), count)
+    _write_durations(reply, b"waits", tube.waits)
+    _write_durations(reply, b"runs", tube.runs)
+
+
+def _write_durations(reply: Reply, name: bytes, durations: Histogram | None) -> None:
+    """Write a histogram: the sum of the durations, and the counts of its buckets without zeros at the end."""
+    buckets = [] if durations is None else durations.used_buckets()
+    reply.bulk(name)
+    reply.map(2)
+    _write_pair(reply, b"total-ms", 0 if durations is None else durations.total)
+    reply.bulk(b"buckets")
+    reply.array(len(buckets))
+    for count in buckets:
+        reply.integer(count)
 
 
 def _write_head(reply: Reply, tube: Tube) -> None:

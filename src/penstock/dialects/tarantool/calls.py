@@ -23,6 +23,7 @@ from penstock.cluster import messages as m
 from penstock.core.errors import NoMemory, PenstockError, ProtocolError
 from penstock.core.waits import Waiting
 from penstock.node.caller import ANSWERS_BYTES_MAX, Caller, PendingCall, SlicedCommand, WaitReply, check_tube
+from penstock.node.command_counts import REFUSED, REPLIED, REPLIES_LATER, CommandCounts
 from penstock.node.context import CommandContext
 from penstock.node.dispatch import INTERNAL_ERROR, REDACTED, Dispatcher, check_question_answered, refusal_line
 from penstock.node.inbox import Inbox
@@ -34,6 +35,9 @@ from penstock.wire.msgpack import DEPTH_MAX, Reader, pack, unpack, write_array
 
 # The maximum number of function names in the cache of routes.
 _ROUTES_MAX: Final = 4_096
+
+# The name under which requests are counted that call no function, such as PING, and calls of unknown functions.
+OTHER_REQUESTS: Final = b"(other)"
 
 # Prefixes of the methods of a tube. Some clients use `box.queue`, the place of the queue in old versions.
 _TUBES: Final = (b"queue.tube.", b"box.queue.tube.")
@@ -97,11 +101,12 @@ class Functions(FunctionFamily):
 
 
 class Route:
-    """A resolved function name: the method and the tube or space that owns it."""
+    """A resolved function name: the method, the tube or space that owns it, and the counters of its calls."""
 
-    def __init__(self, method: Method, owner: bytes) -> None:
+    def __init__(self, method: Method, owner: bytes, counts: CommandCounts) -> None:
         self.method = method
         self.owner = owner
+        self.counts = counts
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -265,6 +270,8 @@ class CallDispatcher:
     log_in: LogIn
     protocol: i64  # The protocol of its clients, as a constant of cluster/messages.py.
     _routes: dict[bytes, Route]
+    _counts: CommandCounts  # The counters of the request that runs now.
+    _others: CommandCounts  # The counters of requests that call no function, and of unknown functions.
 
     def __init__(
         self,
@@ -283,6 +290,8 @@ class CallDispatcher:
         self.log_in = log_in
         self.protocol = m.IPROTO
         self._routes = {}
+        self._others = dispatcher.function_counts(OTHER_REQUESTS)
+        self._counts = self._others
 
     def run_all(self, caller: Caller, requests: list[Request], start: i64, waits_max: i64, now: i64) -> i64:
         """Run requests, starting at index `start`, until the caller waits. Return the index of the next request."""
@@ -294,8 +303,10 @@ class CallDispatcher:
             request = requests[at]
             at += 1
             self.dispatcher.executed += 1
-            self._answer(caller, request, now)
+            self._counts = self._others
+            result = self._answer(caller, request, now)
             ended: i64 = self.dispatcher.clock_ns()
+            self._counts.add(result, ended - began)
             if self.dispatcher.slow_ns >= 0 and ended - began >= self.dispatcher.slow_ns:
                 self.dispatcher.hooks.record_slow(caller, _redacted_words(request), ended - began)
             began = ended
@@ -303,19 +314,21 @@ class CallDispatcher:
                 break
         return at
 
-    def _answer(self, caller: Caller, request: Request, now: i64) -> None:
-        """Run a request. Write its reply, unless the reply follows later."""
+    def _answer(self, caller: Caller, request: Request, now: i64) -> i64:
+        """Run a request. Write its reply, unless the reply follows later. Return the result: see CommandCounts."""
         try:
             if request.code == iproto.CALL:
                 results = self._call(caller, request, now)
-                if results is not None:
-                    iproto_reply(caller).data(request.sync, results)
-            else:
-                self._run(caller, request, now)
+                if results is None:
+                    return REPLIES_LATER
+                iproto_reply(caller).data(request.sync, results)
+                return REPLIED
+            return self._run(caller, request, now)
         except PenstockError as refusal:
-            self._forward_or_refuse(caller, request, refusal, now)
+            return self._forward_or_refuse(caller, request, refusal, now)
         except Exception as defect:
             self._failed(caller, request.sync, defect)
+            return REFUSED
 
     def _failed(self, caller: Caller, sync: i64, defect: Exception) -> None:
         """Close the caller's connection after an internal error. Other clients are not affected."""
@@ -323,20 +336,25 @@ class CallDispatcher:
         iproto_reply(caller).refusal(sync, iproto.ER_PROC_LUA, INTERNAL_ERROR)
         self.dispatcher.report(defect)
 
-    def _forward_or_refuse(self, caller: Caller, request: Request, refusal: PenstockError, now: i64) -> None:
-        """For an Elsewhere error, forward the request. For NeedsAnswer, ask other nodes. Otherwise write the error."""
+    def _forward_or_refuse(self, caller: Caller, request: Request, refusal: PenstockError, now: i64) -> i64:
+        """For an Elsewhere error, forward the request. For NeedsAnswer, ask other nodes. Otherwise write the error.
+
+        Return the result.
+        """
         remote = self.dispatcher.remote
         try:
             if isinstance(refusal, Elsewhere) and refusal.promised:
                 refusal = NeedsDecision(refusal)
             if isinstance(refusal, NeedsAnswer):
                 remote.ask(caller, refusal, _RerunCall(caller, request), now)
-            elif isinstance(refusal, Elsewhere):
+                return REPLIES_LATER
+            if isinstance(refusal, Elsewhere):
                 remote.forward_call(caller, request, refusal)
-            else:
-                refuse(caller, request.sync, refusal)
+                return REPLIES_LATER
+            refuse(caller, request.sync, refusal)
         except PenstockError as reason:
             refuse(caller, request.sync, reason)
+        return REFUSED
 
     def _call(self, caller: Caller, call: Request, now: i64) -> bytes | None:
         name = call.name
@@ -351,6 +369,7 @@ class CallDispatcher:
         route = self._routes.get(name)
         if route is None:
             route = self._find(name)
+        self._counts = route.counts
         method = route.method
         if not caller.is_authenticated or method.group & caller.groups == 0:
             raise denied(caller, name)
@@ -366,15 +385,16 @@ class CallDispatcher:
                     pass
             raise
 
-    def _run(self, caller: Caller, request: Request, now: i64) -> None:
-        """Run any request except CALL."""
+    def _run(self, caller: Caller, request: Request, now: i64) -> i64:
+        """Run any request except CALL. Return the result."""
         code = request.code
         if code == iproto.CALL_16 or code == iproto.EVAL:
             if code == iproto.EVAL:
                 _eval_as_call(request)
             results = self._call(caller, request, now)
-            if results is not None:
-                answer(caller, request.sync, code == iproto.CALL_16, results)
+            if results is None:
+                return REPLIES_LATER
+            answer(caller, request.sync, code == iproto.CALL_16, results)
         elif code == iproto.PING:
             iproto_reply(caller).done(request.sync)
         elif code == iproto.SELECT:
@@ -382,8 +402,9 @@ class CallDispatcher:
             if self.dispatcher.is_monitored:
                 self.dispatcher.hooks.command_runs(caller, _redacted_words(request))
             results = self.select(caller, request, now)
-            if results is not None:
-                iproto_reply(caller).data(request.sync, results)
+            if results is None:
+                return REPLIES_LATER
+            iproto_reply(caller).data(request.sync, results)
         elif code == iproto.ID:
             iproto_reply(caller).body(request.sync, _IDENTITY)
         elif code == iproto.AUTH:
@@ -394,6 +415,7 @@ class CallDispatcher:
             raise self.dispatcher.oversized()
         else:
             raise BoxError(iproto.ER_UNKNOWN_REQUEST, f"Unknown request type {code}")
+        return REPLIES_LATER if caller.busy else REPLIED
 
     def _find(self, name: bytes) -> Route:
         """Find the function that a name means. The last colon separates the method from its tube, space or index."""
@@ -401,12 +423,14 @@ class CallDispatcher:
             raise NoProcedure(name)
         owner, colon, last = name.rpartition(b":")
         method: Method | None = None
+        counted = name  # The name under which calls are counted. It does not contain the tube or space.
         if not colon:
             family, _, last = name.partition(b".")
             found = self.families.get(family)
             method = None if found is None else found.method(b"", last)
         elif owner.startswith(_TUBES):
             owner = owner[owner.index(b".tube.") + 6 :]
+            counted = b"queue.tube:" + last
             method = self.tubes.method(owner, last)
         elif owner.startswith(b"box.space."):
             owner = owner[10:]
@@ -416,9 +440,10 @@ class CallDispatcher:
                 owner = space
             else:
                 method = self.spaces.method(owner, last)
+            counted = b"box.space:" + last
         if method is None:
             raise NoProcedure(name)
-        route = Route(method, owner)
+        route = Route(method, owner, self.dispatcher.function_counts(counted))
         if len(self._routes) >= _ROUTES_MAX:
             self._routes.clear()
         self._routes[name] = route

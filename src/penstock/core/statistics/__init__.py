@@ -1,0 +1,1 @@
+"""Statistics that the engine and the server count with."""
