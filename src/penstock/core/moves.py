@@ -938,6 +938,7 @@ class Moves:
 
     def _give_up(self, job: Job, tube: Tube, retry: RetryPolicy, now: i64) -> None:
         """Bury, drop or move a job that failed for the last allowed time."""
+        tube.dead_lettered += 1
         extra = job.ensure_extra()
         if not extra.reason:
             extra.reason = b"given up after %d deliveries" % job.deliveries

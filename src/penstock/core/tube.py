@@ -122,6 +122,7 @@ class Tube:
     # have no jobs, and a histogram needs 300 bytes.
     waits: Histogram | None  # From ready to taken.
     runs: Histogram | None  # From taken to acked.
+    dead_lettered: i64  # Jobs that failed for the last allowed time, since the node started.
     key_stats: dict[bytes, KeyStats]  # Counters of the keys that are counted separately.
     arriving: bool  # The next transition counts as an arrival of its key, because the job came from another key.
 
@@ -174,6 +175,7 @@ class Tube:
         self.counts_before = [0] * s.RULES_COUNT
         self.waits = None
         self.runs = None
+        self.dead_lettered = 0
         self.key_stats = {}
         self.arriving = False
         self.take_line = WaitLine(None, NO_KEY, slot)

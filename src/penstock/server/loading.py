@@ -38,7 +38,7 @@ from penstock.server.config.configuration import Config
 from penstock.server.net.clients import HANDSHAKES_MAX
 from penstock.server.net.connection import Connection
 from penstock.server.net.descriptors import clients_that_fit
-from penstock.server.net.http import Answer, Pages
+from penstock.server.net.http import Answer, HttpRequest, Pages
 from penstock.server.net.iproto_port import IprotoPort
 from penstock.server.net.listening import Accept
 from penstock.server.net.ports import IPROTO_PORTS, Ports
@@ -177,10 +177,10 @@ class Loading:
         return True
 
     def _pages(self) -> Pages:
-        def progress() -> Answer:
+        def progress(_: HttpRequest) -> Answer:
             return Answer(503, f"loading: {self.progress}, about {self.progress.left_s} s left\n")
 
-        return {"/livez": lambda: Answer(200, "alive\n"), "/readyz": progress, "/metrics": progress}
+        return {"/livez": lambda _: Answer(200, "alive\n"), "/readyz": progress, "/metrics": progress}
 
 
 class _LoadingConnection(asyncio.Protocol):

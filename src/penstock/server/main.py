@@ -28,9 +28,12 @@ from penstock.server.config.configuration import Config, ConfigError
 from penstock.server.config.driver_modules import CannotLoad, load_drivers
 from penstock.server.gc_schedule import freeze_loaded
 from penstock.server.loading import Loading
+from penstock.server.metrics.page import CONTENT_TYPE
+from penstock.server.metrics.scrape import Scrapes
 from penstock.server.net.descriptors import clients_that_fit
-from penstock.server.net.http import Answer, Pages
+from penstock.server.net.http import Answer, HttpRequest, Pages
 from penstock.server.net.iproto_port import iproto_ports
+from penstock.server.net.metrics_access import metrics_refusal
 from penstock.server.net.ports import Ports
 from penstock.server.peers.admission import open_forwarding
 from penstock.server.peers.bus import NEEDS_SECRET, is_loopback
@@ -128,7 +131,7 @@ async def _serve(
     iproto_doors = iproto_ports(server)
     open_forwarding(server, list(dict.fromkeys(iproto_doors.values())))
     await open_bus(server, ports)
-    loading.hand_over(server, iproto_doors, pages(server) if config.http_port else {})
+    loading.hand_over(server, iproto_doors, pages(server) if config.http_port or config.http_tls_port else {})
     await ports.accept()
     server.warnings += [*_warnings_of_secrets(config), *ports.warnings]
     server.turn.begin()  # This turn opens the links to other nodes.
@@ -142,6 +145,7 @@ async def _serve(
     if ready is not None:
         ready(server)
     tasks = chores.start(server, info)
+    server.loop_lag.start()
     code = 0
     try:
         ends: list[asyncio.Future[Any]] = [server.stopping, server.turn_loop.failed]
@@ -150,6 +154,7 @@ async def _serve(
     finally:
         for task in tasks:
             task.cancel()
+        server.loop_lag.stop()
         ports.close()
     if code == 0:
         await _stop(server)
@@ -298,19 +303,15 @@ def _log_locked_bus(server: Server) -> None:
 
 def pages(server: Server) -> Pages:
     """Return the functions that make the pages of the HTTP port, by path."""
-    try:
-        from penstock.server.net.metrics import Metrics
-    except ImportError:
-        raise ConfigError(f"the HTTP port needs a package: {not_installed('prometheus_client', 'server')}") from None
-    metrics = Metrics(server)
+    scrapes = Scrapes(server)
 
     def ready() -> Answer:
         if server.stopping.done() or server.context.leaving:
             return Answer(503, "leaving\n")
         return Answer(200, "ready\n")
 
-    return {
-        "/livez": lambda: Answer(200, "alive\n"),
-        "/readyz": ready,
-        "/metrics": lambda: Answer(200, *metrics.page()),
-    }
+    async def metrics(request: HttpRequest) -> Answer:
+        refusal = metrics_refusal(server, request)
+        return refusal or Answer(200, await scrapes.page(), CONTENT_TYPE)
+
+    return {"/livez": lambda _: Answer(200, "alive\n"), "/readyz": lambda _: ready(), "/metrics": metrics}

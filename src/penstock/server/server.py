@@ -10,6 +10,7 @@ import secrets
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
@@ -33,6 +34,7 @@ from penstock.server.config.configuration import Config, ConfigError
 from penstock.server.config.scrypt import read_hash
 from penstock.server.config.words import to_bytes
 from penstock.server.loop import TurnLoop
+from penstock.server.metrics.loop_lag import LoopLag
 from penstock.server.net.access import DEFAULT_USER, Accounts, chap_of
 from penstock.server.net.clients import Clients, Limits
 from penstock.server.net.connection import Connection
@@ -74,6 +76,16 @@ LOG_LEVELS: Final = {
 }
 
 
+@dataclass(frozen=True)
+class Totals:
+    """The traffic of clients."""
+
+    accepted: int = 0  # Connections.
+    rejected: int = 0
+    received: int = 0  # Bytes.
+    sent: int = 0
+
+
 class Server:
     """A server: the objects that its commands use."""
 
@@ -108,6 +120,8 @@ class Server:
         self.last_rewrite_ok = True
         self.stopping: asyncio.Future[None] = loop.create_future()
         self.restart_s = -1.0  # Seconds from the shutdown to the restart; negative for no restart.
+        self.loop_lag = LoopLag(loop)
+        self._before_reset = Totals()
         self._spaces_left: dict[str, None] = {}  # Configured spaces whose names other nodes are being asked about.
         self._idle_cursor = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -260,8 +274,20 @@ class Server:
         self.host.start_journal(config.fsync, retention)
         self.turn.log = self.host.log
 
+    def totals(self) -> Totals:
+        """Return the traffic of clients since the start."""
+        before, clients, turn = self._before_reset, self.clients, self.turn
+        return Totals(
+            before.accepted + clients.accepted,
+            before.rejected + clients.rejected,
+            before.received + int(turn.bytes_in),
+            before.sent + int(turn.bytes_out),
+        )
+
     def reset_statistics(self) -> None:
+        """Set the counters of INFO to 0. Those of /metrics never decrease."""
         clients, turn, dispatcher = self.clients, self.turn, self.dispatcher
+        self._before_reset = self.totals()
         clients.accepted = clients.rejected = 0
         turn.bytes_in = turn.bytes_out = 0
         dispatcher.executed = 0

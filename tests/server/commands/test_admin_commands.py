@@ -512,6 +512,13 @@ SECTIONS = {
 }
 
 
+def test_the_latency_of_syncs_and_of_the_loop_is_shown_on_request(wire: Wire) -> None:
+    wait_for(lambda: int(wire.info("latency")["event_loop_lag_count"]) > 0)
+    told = wire.info("latency")
+    assert float(told["event_loop_lag_p99_ms"]) >= float(told["event_loop_lag_p50_ms"]) >= 0
+    assert "journal_sync_p99_ms" in told and "# Latency" in wire.call("INFO", "all").decode()
+
+
 def test_info_has_disques_sections_and_fields_in_their_order(wire: Wire) -> None:
     parts = wire.call("INFO").decode().split("\r\n\r\n")
     assert [part.splitlines()[0] for part in parts] == [f"# {name}" for name in SECTIONS]

@@ -59,9 +59,9 @@ def test_the_figures_count_jobs_transitions_and_commands(watched: tuple[Server, 
     status, text = get(port, "/metrics")
     assert status == 200
     figures = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
-    assert figures['penstock_tube_jobs{state="ready",tube="a \\"tube\\"\\n"}'] == "1.0"
-    assert figures['penstock_tube_transitions_total{from="ready",to="taken",tube="b"}'] == "1.0"
-    assert figures['penstock_commands_total{command="addjob"}'] == "2.0"
+    assert figures['penstock_tube_jobs{tube="a \\"tube\\"\\n",state="ready"}'] == "1"
+    assert figures['penstock_tube_transitions_total{tube="b",event="taken",from="ready",to="taken"}'] == "1"
+    assert figures['penstock_commands_total{protocol="resp",command="addjob",result="ok"}'] == "2"
     assert float(figures["penstock_jobs"]) == 2 and float(figures["penstock_internal_errors_total"]) == 0
     assert re.fullmatch(r"[\d.e+]+", figures["penstock_memory_used_bytes"])
 

@@ -9,7 +9,6 @@ import logging
 import os
 import sys
 import time
-from importlib.util import find_spec
 from logging.handlers import WatchedFileHandler
 from pathlib import Path
 from typing import Annotated, Any
@@ -48,8 +47,6 @@ def serve(
     from penstock.server.config.configuration import ConfigError, load
     from penstock.server.main import serve as run
 
-    if find_spec("prometheus_client") is None:
-        raise ModuleNotFoundError(name="prometheus_client")
     restrict_umask()
     flags = list(words or [])
     file = flags.pop(0) if flags and not flags[0].startswith("--") else None

@@ -13,6 +13,7 @@ from typing import Final
 
 from penstock._build import is_compiled
 from penstock._version import __version__
+from penstock.durations import durations_from
 from penstock.server.config.words import to_bytes
 from penstock.server.net.connection import Connection
 from penstock.server.server import Server
@@ -21,6 +22,13 @@ from penstock.wire.errors import SYNTAX, Refused
 # Rates are the mean over this many samples, taken at this interval.
 _SAMPLES: Final = 16
 SAMPLE_S: Final = 0.1
+
+# The section Latency describes the time since a mark that is at most this old. Marks are set at this interval.
+_MARKS: Final = 6
+_MARK_S: Final = 10.0
+
+# Disque does not have these sections, or shows them only on request.
+_ON_REQUEST: Final = frozenset(["Commandstats", "Latency"])
 
 # Users that are limited to some tubes do not see these sections, because they count the jobs of other users.
 _OF_ALL_TUBES: Final = frozenset(["Jobs", "Queues", "Commandstats"])
@@ -45,7 +53,10 @@ class Info:
             "Stats": self._about_traffic,
             "CPU": self._about_cpu,
             "Commandstats": self._about_commands,
+            "Latency": self._about_latency,
         }
+        # The counts of syncs and of the loop's lag at the last marks, with the time of each mark.
+        self._marks: deque[tuple[float, list[int], list[int]]] = deque(maxlen=_MARKS)
 
     def info(self, caller: Connection, args: list[bytes], now: int) -> None:
         """Run INFO [section]: reply with the statistics of the node."""
@@ -56,7 +67,7 @@ class Info:
         for name, figures in self._sections.items():
             if name in _OF_ALL_TUBES and not caller.any_tube:
                 continue
-            if wanted in (name.lower(), "all") or (wanted == "default" and name != "Commandstats"):
+            if wanted in (name.lower(), "all") or (wanted == "default" and name not in _ON_REQUEST):
                 parts.append(section(name, figures()))
         caller.reply.bulk(to_bytes("\r\n".join(parts)))
 
@@ -69,6 +80,12 @@ class Info:
         turn, dispatcher = self._server.turn, self._server.dispatcher
         self._samples.append((time.monotonic(), int(dispatcher.executed), int(turn.bytes_in), int(turn.bytes_out)))
         self._memory_peak = max(self._memory_peak, self._server.used_memory())
+        if not self._marks or time.monotonic() - self._marks[-1][0] >= _MARK_S:
+            self._marks.append((time.monotonic(), *self._latency_counts()))
+
+    def _latency_counts(self) -> tuple[list[int], list[int]]:
+        journal = self._server.host.journal
+        return [] if journal is None else journal.log.sync_us.counts(), self._server.loop_lag.lag_us.counts()
 
     def _rate(self, figure: int) -> float:
         """Return how much a counter grows per second. `figure` is the index of the counter in a sample."""
@@ -171,6 +188,18 @@ class Info:
             "errors_internal": int(dispatcher.internal_errors),
         }
 
+    def _about_latency(self) -> Figures:
+        """Return the durations of syncs and the lag of the event loop, within the last minute."""
+        syncs, lags = self._latency_counts()
+        _, syncs_before, lags_before = self._marks[0] if self._marks else (0.0, [], [])
+        if len(syncs_before) != len(syncs):
+            # The journal was switched on or off meanwhile.
+            syncs_before = []
+        return {
+            **_quantiles("journal_sync", _growth(syncs_before, syncs)),
+            **_quantiles("event_loop_lag", _growth(lags_before, lags)),
+        }
+
     def _about_cpu(self) -> Figures:
         own = resource.getrusage(resource.RUSAGE_SELF)
         children = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -190,6 +219,21 @@ class Info:
                     f"calls={command.calls},usec={us:.0f},usec_per_call={us / int(command.calls):.2f}"
                 )
         return figures
+
+
+def _growth(before: list[int], now: list[int]) -> list[int]:
+    return [count - (before[i] if before else 0) for i, count in enumerate(now)]
+
+
+def _quantiles(name: str, buckets: list[int]) -> Figures:
+    """Return the count, the median and the 99th percentile of a histogram in microseconds."""
+    # The buckets are given as if they were milliseconds, so the quantiles are not in seconds but in milliseconds.
+    durations = durations_from(buckets, 0)
+    return {
+        f"{name}_count": durations.count,
+        f"{name}_p50_ms": f"{durations.quantile(0.5) or 0:.3f}",
+        f"{name}_p99_ms": f"{durations.quantile(0.99) or 0:.3f}",
+    }
 
 
 def section(name: str, figures: Figures) -> str:

@@ -74,10 +74,12 @@ class Config:
     http_port: int
     http_bind: tuple[str, ...]
     http_hosts: tuple[str, ...]
+    metrics_tubes: int
     # TLS.
     tls_port: int
     iproto_tls_port: int
     iproto15_tls_port: int
+    http_tls_port: int
     tls_cert_file: Path | None
     tls_key_file: Path | None
     tls_ca_cert_file: Path | None

@@ -132,6 +132,10 @@ GROUPS: Final[dict[str, tuple[Setting, ...]]] = {
             "The domain names that HTTP requests may give in `Host`, besides IP addresses, names without a dot, "
             "`*.localhost` and the hostname of this machine; `*` allows every name.",
         ),
+        _changeable(
+            *("metrics-tubes", WholeNumber(0, 10_000), "200"),
+            "The maximum number of tubes in /metrics; if there are more, those with the most jobs are shown.",
+        ),
     ),
     "TLS": (
         _setting("tls-port", PORT, "0", "The TCP port for RESP clients that use TLS; 0 opens none."),
@@ -142,6 +146,7 @@ GROUPS: Final[dict[str, tuple[Setting, ...]]] = {
             *("iproto15-tls-port", PORT, "0"),
             "The TCP port for clients of Tarantool's 1.5 queue API that use TLS; 0 opens none.",
         ),
+        _setting("http-tls-port", PORT, "0", "The port for metrics and health checks over HTTPS; 0 opens none."),
         _setting("tls-cert-file", File(), "", "The server's certificate and its chain, in PEM."),
         _setting("tls-key-file", File(), "", "The key of the certificate, in PEM."),
         _setting(

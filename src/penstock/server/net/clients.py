@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import logging
 import secrets
 import socket
@@ -27,6 +26,7 @@ from penstock.node.client import Client
 from penstock.node.inbox import RespInbox
 from penstock.node.turn import Turn
 from penstock.server.net.access import ANONYMOUS, Accounts
+from penstock.server.net.addresses import shown_address
 from penstock.server.net.connection import UNSENT_BYTES_HIGH, Connection
 from penstock.server.net.tls import Handshakes
 from penstock.wire.resp import RespParser
@@ -145,8 +145,8 @@ class Clients:
         self.accepted += 1
         found_at = transport.get_extra_info("sockname")
         if isinstance(found_at, tuple):
-            connection.address, connection.is_local = _address(transport.get_extra_info("peername"))
-            connection.local_address, _ = _address(found_at)
+            connection.address, connection.is_local = shown_address(transport.get_extra_info("peername"))
+            connection.local_address, _ = shown_address(found_at)
         else:
             # As in Redis and Disque, all clients of a Unix socket have the address of the socket.
             connection.address, connection.is_local = f"{found_at}:0", True
@@ -347,13 +347,3 @@ def _keep_alive(sock: socket.socket | None, seconds: float) -> None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if hasattr(socket, "TCP_KEEPIDLE"):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, min(max(1, int(seconds)), _KEEPALIVE_S_MAX))
-
-
-def _address(name: object) -> tuple[str, bool]:
-    """Return a socket address as text, and whether it is a loopback address."""
-    if isinstance(name, tuple):
-        host, port = name[0], name[1]
-        shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        return shown, ipaddress.ip_address(host.split("%")[0]).is_loopback
-    # The client is already gone.
-    return "unknown:0", False

@@ -130,7 +130,7 @@ class Logins:
         source = source_of(caller.address)
         if account is not None:
             self._accept(caller, login, account)
-        elif not self._is_delayed(source):
+        elif not self.is_delayed(source):
             self.compare(caller, login)
         elif self._waiting.get(source, 0) >= WAITING_MAX:
             login.refuse_as_busy(_TOO_MANY)
@@ -184,7 +184,7 @@ class Logins:
     def finish(self, caller: Connection, login: Login, account: Account | None) -> None:
         """Log the client in as `account`, or refuse it if `account` is None because the password is wrong."""
         if account is None:
-            self._was_wrong(caller.address)
+            self.add_wrong(caller.address)
             login.refuse()
         else:
             self._accept(caller, login, account)
@@ -203,11 +203,13 @@ class Logins:
         self.leave(delayed.source)
         self._turn.resume(caller, delayed)
 
-    def _is_delayed(self, source: str) -> bool:
+    def is_delayed(self, source: str) -> bool:
+        """Return whether many wrong passwords came from a source lately: see `source_of`."""
         times = self._wrong.get(source)
         return times is not None and len(times) == WRONG_MAX and times[0] > time.monotonic() - _WRONG_WINDOW_S
 
-    def _was_wrong(self, address: str) -> None:
+    def add_wrong(self, address: str) -> None:
+        """Count a wrong password, and log it."""
         now, source = time.monotonic(), source_of(address)
         # Removed and added again, because the oldest entry is the first.
         times = self._wrong.pop(source, None) or deque(maxlen=WRONG_MAX)

@@ -87,6 +87,9 @@ class Ports:
                 await self._bind_client_port(setting)
             if config.http_port:
                 await self._bind("http_port", config.http_port, config.http_bind, self.http.accept, "HTTP")
+            if config.http_tls_port:
+                accept = self._with_tls(self.http.accept)
+                await self._bind("http_tls_port", config.http_tls_port, config.http_bind, accept, "HTTPS")
             if config.unixsocket:
                 await self._bind_unix()
             if not self._open.keys() & {*_CLIENT_PORTS, "unixsocket"}:
@@ -185,7 +188,7 @@ def _explain(port: int, setting: str, error: OSError) -> tuple[str, str]:
         return f"port {port} is in use", f"choose another port with {_flag(setting)}"
     if error.errno == errno.EACCES:
         return f"port {port} needs privileges", f"choose another port with {_flag(setting)}"
-    hosts = "--http-bind" if setting == "http_port" else "--bind"
+    hosts = "--http-bind" if setting.startswith("http") else "--bind"
     why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
     return f"port {port} cannot be opened ({why})", f"check {hosts}"
 

@@ -85,6 +85,7 @@ class Bus(PeerLinks):
         self.secret = b""
         self.bytes_in = 0
         self.bytes_out = 0
+        self.traffic: dict[bytes, tuple[int, int]] = {}  # Bytes sent to and received from each node of the table.
         self.packets_out = 0
         self.received = 0  # Messages.
         self.sent = 0
@@ -195,7 +196,22 @@ class Bus(PeerLinks):
         link = self._outbound.get(node)
         return link is not None and link.is_crowded
 
+    def unsent_bytes(self, node: bytes) -> int:
+        """Return how many bytes for a node are not sent yet."""
+        link = self._outbound.get(node)
+        return 0 if link is None else link.unsent()
+
     # Called by links
+
+    def count_bytes(self, node: bytes, sent: int, received: int) -> None:
+        """Count bytes of a link. `node` is empty until the other side has proven its identity."""
+        self.bytes_out += sent
+        self.bytes_in += received
+        if node in self.members.peers:
+            before = self.traffic.get(node, (0, 0))
+            self.traffic[node] = before[0] + sent, before[1] + received
+        elif node in self.traffic:
+            del self.traffic[node]
 
     def handshake_s(self) -> float:
         return min(HANDSHAKE_S, self.members.timeout_ms / 2_000)

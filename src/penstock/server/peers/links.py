@@ -33,9 +33,8 @@ class LinkOwner(Protocol):
     node: bytes
     secret: bytes
     tls_name: str
-    bytes_in: int
-    bytes_out: int
 
+    def count_bytes(self, node: bytes, sent: int, received: int) -> None: ...
     def handshake_s(self) -> float: ...
     def why_not(self, host: str) -> str: ...
     def opened(self, link: Inbound) -> bool: ...
@@ -73,7 +72,7 @@ class Link(asyncio.Protocol):
         self._timeout = loop.call_later(self.owner.handshake_s(), self.fail, "the handshake took too long")
 
     def data_received(self, data: bytes) -> None:
-        self.owner.bytes_in += len(data)
+        self.owner.count_bytes(self.node, 0, len(data))
         self._frames.feed(data)
         try:
             while self.transport is not None:
@@ -96,7 +95,7 @@ class Link(asyncio.Protocol):
     def write(self, data: bytes) -> None:
         if self.transport is not None:
             self.transport.write(data)
-            self.owner.bytes_out += len(data)
+            self.owner.count_bytes(self.node, len(data), 0)
 
     def stop_timeout(self) -> None:
         if self._timeout is not None:

@@ -1,0 +1,1 @@
+"""/metrics: the metrics of a node, in the text format of Prometheus."""
