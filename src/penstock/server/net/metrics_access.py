@@ -1,8 +1,8 @@
 """Who may read /metrics: the only rule about it.
 
     requests from this machine   allowed
-    users or a password          allowed with a token (`Authorization: Bearer`), or a user and password (`Basic`), if the
-                                 user may run `read` commands on all tubes
+    users or a password          allowed with a token (`Authorization: Bearer`), or with a name and password (`Basic`),
+                                 if the user may run `read` commands on all tubes
     neither of them              as RESP clients: allowed over TLS, or if protected-mode is off
 
 Wrong passwords are counted together with those of other clients. While an address has sent too many, its requests with
