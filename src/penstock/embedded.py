@@ -35,6 +35,7 @@ from penstock.core.errors import (
     WrongType,
     refuse,
 )
+from penstock.core.ids import NOT_AN_ID
 from penstock.core.job import BodyRef, Draft, plain_draft
 from penstock.core.job import Job as CoreJob
 from penstock.core.limits import (
@@ -77,7 +78,7 @@ from penstock.host.session import Session
 from penstock.host.sleepers import ThreadSleeper
 from penstock.journal.disk import RealDisk
 from penstock.journal.history.block import BlockDigest
-from penstock.journal.history.reader import Event
+from penstock.journal.history.reader import Event, plain_number
 from penstock.journal.identity import check_directory
 from penstock.journal.log import FSYNC_CHOICES
 from penstock.journal.maintenance.retention import HISTORY_BYTES, HISTORY_MS, Retention
@@ -350,7 +351,9 @@ class Queue(api.Queue):
 
     def history(self, id: str) -> list[Event]:
         with self._session.durable, self._session.lock, self._session:
-            journal, number = self._host.require_journal(), self._host.number_of(id)
+            journal, number = self._host.require_journal(), plain_number(id)
+            if number == NOT_AN_ID:
+                number = self._host.number_of(id)
         return journal.history(number)
 
     def checkpoint(self) -> None:

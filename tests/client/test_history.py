@@ -7,7 +7,9 @@ from collections.abc import Callable
 import pytest
 
 import penstock
-from penstock.core.errors import NoJournal, OutOfRange
+from penstock.core.errors import BadId, NoJournal, OutOfRange
+from penstock.journal.disk import ReadOnlyDisk
+from penstock.journal.history.reader import Reader
 from tests.server.serving import Server
 
 
@@ -39,9 +41,18 @@ async def test_both_clients_read_the_same_history_as_the_embedded_queue(start: C
         assert await both.history(job.id) == told
         assert [event async for event in await both.events()][: len(found)] == found
         assert [block async for block in await both.digests(1, end)] == digests
+        # The tables of a lake have the number of a job instead of its id. It is valid for the history only.
+        number = str(Reader(ReadOnlyDisk(str(server.home / "data"))).number_of(job.id))
+        assert await both.history(number) == told
+        assert await both.history("7") == []
+        for bad in (str(1 << 63), "-1", "+1", "²"):
+            with pytest.raises(BadId):
+                await both.history(bad)
+        with pytest.raises(BadId):
+            await both.job(number)
     server.stop()
     with penstock.open(server.home / "data") as embedded:
-        assert embedded.history(job.id)[:3] == told
+        assert embedded.history(job.id)[:3] == embedded.history(number)[:3] == told
         assert list(embedded.digests(1, end)) == digests
         with pytest.raises(OutOfRange, match="beyond the end"):
             embedded.digests(end + 1_000)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import penstock
 from penstock.lake.errors import BadPlace
 from penstock.lake.place import Place, first_line, parse_place
 
@@ -52,6 +53,12 @@ def test_an_address_that_cannot_be_a_lake_is_refused(text: str, what: str) -> No
     with pytest.raises(BadPlace, match=what) as error:
         parse_place(text)
     assert "\n" not in str(error.value)
+
+
+def test_the_directory_of_a_queue_cannot_be_a_lake(tmp_path: Path) -> None:
+    penstock.open(tmp_path / "queue").close()
+    with pytest.raises(BadPlace, match="is the directory of a queue and cannot be a lake; name another directory"):
+        parse_place(str(tmp_path / "queue"))
 
 
 def test_settings_come_from_the_environment_of_the_store_and_options_are_stronger(

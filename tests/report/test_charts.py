@@ -62,7 +62,11 @@ def test_a_line_has_a_point_for_each_value_and_nothing_in_gaps(values: list[int 
     scale = LinearScale([1000])
     axis = TimeAxis(AXIS.start_s, 60, len(values))
     drawn = paths(lines_chart("x", "title", [Line("a", 0, values, level=level)], axis, scale))
-    solid = next((data for classes, data in drawn if classes == "s0"), "")
+    lines, dots = ([data for classes, data in drawn if classes == wanted] for wanted in ("s0", "s0 dot"))
+    solid = "".join(lines + dots)
+    # A value between two gaps is a dot, because a line without length cannot be seen.
+    assert all(run.endswith("h0") for data in dots for run in data.split("M")[1:])
+    assert not any(run.endswith("h0") for data in lines for run in data.split("M")[1:])
     wanted = {step: round(ROWS * (1 - value / 1000)) for step, value in enumerate(values) if value is not None}
     assert points(solid, level) == wanted
     # A level is held through its gaps, as a dotted line.
@@ -129,6 +133,11 @@ def test_a_time_axis_has_few_steps_and_labels_at_round_times(minutes: int, step_
     assert axis.step_s == step_s and axis.count <= 400
     assert [label for _, label in axis.ticks()] == labels
     assert axis.step_of(int((DAY + datetime.timedelta(minutes=minutes)).timestamp())) == axis.count - 1
+
+
+def test_labels_with_seconds_do_not_overlap() -> None:
+    axis = TimeAxis.between(DAY, DAY, 60, 400)
+    assert [label for _, label in axis.ticks()] == ["16 Nov", "00:00:30", "00:01:00"]
 
 
 def test_a_chart_over_time_names_the_greatest_value_of_each_line_and_its_marks() -> None:

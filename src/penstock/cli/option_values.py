@@ -188,6 +188,14 @@ JobId = Annotated[
         autocompletion=complete_jobs,
     ),
 ]
+PastJobId = Annotated[
+    str,
+    typer.Argument(
+        metavar="ID",
+        help="Id of the job: 40 characters, 32 hexadecimal digits, TUBE#NUMBER, or its number in a lake.",
+        autocompletion=complete_jobs,
+    ),
+]
 JobIds = Annotated[
     list[str],
     typer.Argument(

@@ -16,6 +16,7 @@ from typing import Any, Final
 import pyarrow as pa
 from pyarrow import fs
 
+from penstock.journal.identity import NODE_FILE
 from penstock.lake.errors import BadPlace
 
 # The object stores that deltalake supports, by scheme. Nothing was tested with hdfs.
@@ -105,6 +106,8 @@ def parse_place(text: str, options: Mapping[str, str] | None = None) -> Place:
 def _directory(path: Path) -> Place:
     if path.exists() and not path.is_dir():
         raise BadPlace(f"{path} is a file and cannot be a lake; name a directory")
+    if (path / NODE_FILE).exists():
+        raise BadPlace(f"{path} is the directory of a queue and cannot be a lake; name another directory")
     return Place(str(path))
 
 

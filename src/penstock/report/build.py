@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from penstock.report.context import TUBES_MAX, Context
 from penstock.report.gold import Gold
@@ -47,9 +47,10 @@ def build_report(
 def _subtitle(gold: Gold) -> str:
     if gold.span is None:
         return "No events in the selected days and tubes."
-    first, last = map(moment_text, gold.span)
+    first, last = gold.span
+    end = last + timedelta(seconds=gold.grain_s)
     named = ", ".join(gold.tubes) if len(gold.tubes) <= TUBES_MAX else f"{len(gold.tubes):,} tubes"
-    return f"{first} to {last} UTC · {named}"
+    return f"{moment_text(first)} to {moment_text(end)} UTC · {named}"
 
 
 def _totals(gold: Gold) -> list[tuple[str, str]]:

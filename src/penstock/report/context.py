@@ -53,7 +53,7 @@ class Context:
         span = self.gold.span
         if span is None:
             return TimeAxis(0, 60, 1)
-        return TimeAxis.between(*span, grain_s=1 if self.gold.source.grain == "second" else 60, steps_max=steps_max)
+        return TimeAxis.between(*span, grain_s=self.gold.grain_s, steps_max=steps_max)
 
     @cached_property
     def table_tubes(self) -> list[str]:

@@ -75,9 +75,13 @@ class Gold:
 
     @cached_property
     def span(self) -> tuple[datetime.datetime, datetime.datetime] | None:
-        """The first and the last minute with any activity."""
+        """The beginnings of the first and the last minute (or second) with any activity."""
         ends = pc.min_max(self._activity["minute"]).as_py()
         return None if ends["min"] is None else (ends["min"], ends["max"])
+
+    @property
+    def grain_s(self) -> int:
+        return 1 if self.source.grain == "second" else 60
 
     @cached_property
     def _activity(self) -> Table:

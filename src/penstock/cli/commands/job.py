@@ -14,7 +14,7 @@ from penstock.cli.commands.take import Bodies, print_bodies, refuse_json_bodies
 from penstock.cli.conditions import Condition, condition
 from penstock.cli.errors import NOT_FOUND, fail
 from penstock.cli.name_completion import complete_tubes, find_tube
-from penstock.cli.option_values import BodyKind, Delay, JobId, JobIds, TubeName, duration_option, read_body
+from penstock.cli.option_values import BodyKind, Delay, JobId, JobIds, PastJobId, TubeName, duration_option, read_body
 from penstock.cli.options import CommandGroup
 from penstock.cli.output import Output, Record, body_text, headers_text, naming_directory, seconds_text
 from penstock.cli.records import JOB_COLUMNS, State, job_record, job_records
@@ -77,7 +77,7 @@ def _as_text_record(record: Record) -> Record:
 
 
 @app.command()
-def history(id: JobId, *, target: Target, out: Output) -> None:
+def history(id: PastJobId, *, target: Target, out: Output) -> None:
     """Show the history of a job, also after it has ended, as far as history is kept."""
     from penstock.cli import job_history
     from penstock.host.clock import wall_ms

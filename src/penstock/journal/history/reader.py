@@ -56,6 +56,18 @@ _OTHER_EVENT_NAMES = {
 }
 
 
+_NUMBER_MAX: Final = (1 << 63) - 1
+
+
+def plain_number(id: str) -> int:
+    """Return the number of a job if `id` is one, as in the column `job` of a lake. Otherwise return NOT_AN_ID.
+
+    A number can be guessed, so only commands that show the history accept it.
+    """
+    is_number = id.isascii() and id.isdecimal() and len(id) <= len(str(_NUMBER_MAX))
+    return int(id) if is_number and int(id) <= _NUMBER_MAX else NOT_AN_ID
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
     """A change of a job. An event without a job belongs to a tube, a session or the log itself."""
@@ -206,11 +218,13 @@ class Reader:
                     yield from self._events_in(found, names, start, end)
 
     def number_of(self, id: str) -> int:
-        """Return the number of a job of this directory from its long or hex id.
+        """Return the number of a job of this directory from its long or hex id, or from the number itself.
 
         Raise BadId if it is not a job id.
         """
-        number = self._ids.parse(id.encode("utf-8", "replace"))
+        number = plain_number(id)
+        if number == NOT_AN_ID:
+            number = self._ids.parse(id.encode("utf-8", "replace"))
         if number == NOT_AN_ID:
             raise BadId()
         return number

@@ -1,4 +1,4 @@
-"""Lines over time. A step without a value is a gap in the line.
+"""Lines over time. A step without a value is a gap in the line. A value between two gaps is a dot.
 
 Coordinates in a path are whole numbers and relative to the point before, because a page has tens of thousands of
 points. The plot is ROWS units high, which is about one unit per pixel.
@@ -89,9 +89,13 @@ def _path(line: Line, scale: Scale, count: int) -> str:
     classes = f"s{line.series}" + (" faint" if line.faint else "")
     name = tag("title", escape(clean(line.label)))
     if not line.level:
-        drawn = "".join(map(_sloped, _runs(heights)))
+        runs = list(_runs(heights))
+        drawn = "".join(map(_sloped, (run for run in runs if len(run) > 1)))
+        dots = "".join(f"M{step} {height}h0" for run in runs if len(run) == 1 for step, height in run)
         # A value stands in the middle of its step.
-        return tag("path", name, class_=classes, d=drawn, transform="translate(.5 0)") if drawn else ""
+        return (tag("path", name, class_=classes, d=drawn, transform="translate(.5 0)") if drawn else "") + (
+            tag("path", name, class_=f"{classes} dot", d=dots, transform="translate(.5 0)") if dots else ""
+        )
     drawn = "".join(map(_stepped, _runs(heights)))
     before = None if line.before is None else round(ROWS * (1 - scale.place(line.before)))
     held = "" if line.faint else _held(heights, before, count)
@@ -114,7 +118,7 @@ def _runs(heights: Sequence[int | None]) -> Iterator[list[Point]]:
 
 
 def _sloped(run: list[Point]) -> str:
-    """Return the path through points. A single point is a line without length, which a round end makes a dot."""
+    """Return the path through two or more points."""
     (step, height), *rest = run
     moves: list[str] = []
     flat = 0
@@ -130,7 +134,7 @@ def _sloped(run: list[Point]) -> str:
         moves.append(f"1{change}" if change < 0 else f"1 {change}")
     if flat:
         moves.append(f"{flat} 0")
-    return f"M{step} {run[0][1]}" + (f"l{' '.join(moves)}" if moves else "h0")
+    return f"M{step} {run[0][1]}l{' '.join(moves)}"
 
 
 def _stepped(run: list[Point]) -> str:

@@ -15,8 +15,9 @@ _TICKS_S: Final = (
     *(3_600, 7_200, 10_800, 21_600, 43_200),
     *(_DAY_S, 2 * _DAY_S, 7 * _DAY_S, 14 * _DAY_S, 30 * _DAY_S, 90 * _DAY_S, 365 * _DAY_S),
 )
-# A panel is 210 pixels wide on a phone, and next to two others.
-_LABELS_MAX: Final = 4.5
+# Intervals between labels. A panel is 210 pixels wide on a phone, and next to two others. Labels with seconds are long.
+_INTERVALS_MAX: Final = 4.5
+_INTERVALS_OF_SECONDS_MAX: Final = 2.5
 # Steps of a chart.
 STEPS_S: Final = (
     *(1, 2, 5, 10, 15, 30),
@@ -59,7 +60,7 @@ class TimeAxis:
     def ticks(self) -> list[tuple[float, str]]:
         """Return the labelled places, as shares of the width, with their labels."""
         length = self.end_s - self.start_s
-        every = next((tick for tick in _TICKS_S if length / tick <= _LABELS_MAX), _TICKS_S[-1])
+        every = next((tick for tick in _TICKS_S if length / tick <= _intervals_max(tick)), _TICKS_S[-1])
         first = -(-self.start_s // every) * every
         found = range(first, self.end_s + 1, every)
         return [((tick - self.start_s) / length, _label(tick, every)) for tick in found]
@@ -73,6 +74,10 @@ class TimeAxis:
             at = f"{number(100 * place)}%"
             parts.append(tag("rect", x=at) + tag("text", escape(label), x=at, text_anchor=anchor))
         return tag("g", *parts, class_="axis", transform=f"translate(0 {number(top)})")
+
+
+def _intervals_max(every_s: int) -> float:
+    return _INTERVALS_OF_SECONDS_MAX if every_s < 60 else _INTERVALS_MAX
 
 
 def _label(tick_s: int, every_s: int) -> str:

@@ -23,7 +23,7 @@ HEATMAP_STEPS_MAX: Final = 96
 
 _PERCENTS: Final = ("50", "95", "99")
 _ACCURACY: Final = "Percentiles are exact up to 50 ms and accurate to 2 % above."
-_HEATMAPS: Final = "In a heatmap, a darker cell has more jobs, on a logarithmic scale."
+_HEATMAPS: Final = "In a heatmap, a stronger colour means more jobs, on a logarithmic scale."
 
 Histogram = dict[int, int]
 

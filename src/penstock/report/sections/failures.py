@@ -48,11 +48,11 @@ def failures(context: Context) -> Section:
 
 
 def _examples(row: dict[str, Any]) -> str:
-    """Return ids of jobs that failed for this cause, the newest first."""
+    """Return numbers of jobs that failed for this cause, the newest first."""
     newest = sorted(set(row["jobs"]), reverse=True)[:EXAMPLES_MAX]
-    return ", ".join(f"{row['tube']}#{number}" for number in newest)
+    return ", ".join(map(str, newest))
 
 
 def _note(causes: int) -> str:
     shown = f"The {ROWS_MAX} most frequent of {causes:,} causes. " if causes > ROWS_MAX else ""
-    return f"{shown}Show an example with `penstock job history ID`."
+    return f"{shown}`penstock job history NUMBER` shows an example, at the node of its tube."

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from penstock.core.ids import NOT_AN_ID
 from penstock.dialects.pages import SCAN_SLICE, PagedReply
-from penstock.journal.history.reader import EVENT_FIELDS, Event
+from penstock.journal.history.reader import EVENT_FIELDS, Event, plain_number
 from penstock.node.caller import check_tube
 from penstock.server.net.connection import Connection
 from penstock.server.server import Server
@@ -25,7 +26,9 @@ class HistoryCommands:
     def history(self, caller: Connection, args: list[bytes], now: int) -> None:
         """Run JOB HISTORY id: reply with all events of a job, even if the job has ended."""
         server = self._server
-        number = server.native.number(caller, args[2], now)
+        number = plain_number(args[2].decode("utf-8", "replace"))
+        if number == NOT_AN_ID:
+            number = server.native.number(caller, args[2], now)
         journal = server.host.require_journal()
         caller.busy = True
 
