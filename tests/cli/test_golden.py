@@ -31,7 +31,8 @@ ELSEWHERE = {
     *("import disque-aof", "import jsonl", "import tarantool"),
     *("bench put", "bench take", "bench mixed"),
     *("sim", "standby", "cluster meet", "cluster leave", "cluster forget", "cluster check", "cluster demo"),
-    *("cluster homes", "cluster rehome"),
+    *("cluster homes", "cluster rehome", "cluster gather"),
+    *("api", "dashboard", "worker", "doctor", "check ready"),
 }
 
 

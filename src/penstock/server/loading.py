@@ -44,6 +44,7 @@ from penstock.server.net.listening import Accept
 from penstock.server.net.ports import IPROTO_PORTS, Ports
 from penstock.server.net.tls import Handshakes
 from penstock.server.server import ENVELOPE_BYTES, Server
+from penstock.server.service_manager import report_loading
 from penstock.wire import iproto
 from penstock.wire.iproto import IprotoParser
 from penstock.wire.resp import RespParser
@@ -81,6 +82,7 @@ class Progress:
         if time.monotonic() - self._logged > _LOG_INTERVAL_S:
             self._logged = time.monotonic()
             _log.info("loading journal: progress=%s", self)
+            report_loading(str(self))
         time.sleep(0)
 
     @property

@@ -41,6 +41,7 @@ from penstock.server.peers.links import HANDSHAKE_S
 from penstock.server.peers.membership import BUS_PORT_MAX, tls_contexts
 from penstock.server.peers.step_down import restart_as_new_node
 from penstock.server.server import LOG_LEVELS, Server, start_again
+from penstock.server.service_manager import report_ready, report_stopping
 
 _log = logging.getLogger("penstock")
 
@@ -137,6 +138,7 @@ async def _serve(
     server.turn.begin()  # This turn opens the links to other nodes.
     _handle_signals(loop, partial(_on_signal, server))
     _log.info("server started: version=%s ports=%s dir=%s", __version__, ports, config.dir)
+    report_ready(str(ports))
     for warning in server.warnings:
         _log.warning("%s", warning)
     _log_locked_bus(server)
@@ -150,6 +152,7 @@ async def _serve(
     try:
         ends: list[asyncio.Future[Any]] = [server.stopping, server.turn_loop.failed]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        report_stopping()
         code = _failure(server)
     finally:
         for task in tasks:

@@ -9,10 +9,13 @@ from __future__ import annotations
 import operator
 import re
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
+from http.client import HTTPException
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -72,6 +75,10 @@ WARNING: Final = 1
 CRITICAL: Final = 2
 UNKNOWN: Final = 3
 LEVELS: Final = ("OK", "WARNING", "CRITICAL", "UNKNOWN")
+
+_READY_TIMEOUT_S: Final = 5.0
+# The text of a health page that is not ready is one line.
+_PROBLEM_BYTES_MAX: Final = 1_000
 
 _COMPARISONS: Final[dict[str, Callable[[float, float], bool]]] = {
     **{">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le, "=": operator.ge}
@@ -237,6 +244,33 @@ def connection(*, thresholds: Thresholds, target: Target) -> None:
         report_unknown("connection", subject, error, thresholds.format, CRITICAL)
     metrics = [Metric("connect", connected - start, "s"), Metric("answer", answered - connected, "s")]
     report("connection", subject, metrics, thresholds)
+
+
+@app.command()
+def ready(
+    http_url: Annotated[
+        str, typer.Option("--http-url", metavar="URL", help="The HTTP port of the node (its setting http-port).")
+    ] = "http://127.0.0.1:7712",
+    *,
+    thresholds: Thresholds,
+) -> None:
+    """Check that a node is ready, by its health page /readyz. It is critical if it loads its journal or is leaving.
+
+    No password is needed, so this is the check of the container. Metric: answer (a duration).
+    """
+    thresholds.parse([Metric("answer", None, "s")])
+    if not http_url.startswith(("http://", "https://")):
+        raise typer.BadParameter(f"{http_url!r} is not an address of a web page; write http://127.0.0.1:7712")
+    page = http_url.rstrip("/") + "/readyz"
+    start = time.monotonic()
+    try:
+        with urllib.request.urlopen(page, timeout=_READY_TIMEOUT_S) as answer:
+            problem = "" if answer.status == 200 else f"status {answer.status}"
+    except urllib.error.HTTPError as refusal:
+        problem = refusal.read(_PROBLEM_BYTES_MAX).decode(errors="replace").strip() or f"status {refusal.code}"
+    except (OSError, HTTPException) as error:
+        report_unknown("ready", http_url, error, thresholds.format, CRITICAL)
+    report("ready", http_url, [Metric("answer", time.monotonic() - start, "s")], thresholds, problem)
 
 
 @app.command()

@@ -11,7 +11,7 @@ from penstock.server.config.configuration import Config, load
 from penstock.server.config.settings import SETTINGS
 from tests.server.serving import Server
 
-DEPLOY = Path(__file__).parent.parent / "deploy"
+DEPLOY = Path(__file__).parent.parent.parent / "deploy"
 EXAMPLES = ["disque.conf", "penstock.toml"]
 
 
@@ -48,13 +48,3 @@ def test_what_is_commented_out_in_the_disque_conf_is_understood_too(tmp_path: Pa
     path.write_text("".join(usable))
     config = load(str(path), [], {}, tmp_path)
     assert config.http_port == 7780 and config.requirepass == "a long password"
-
-
-def test_the_unit_names_settings_that_there_are() -> None:
-    unit = (DEPLOY / "penstock.service").read_text()
-    (command,) = re.findall(r"^ExecStart=.* penstock serve (.*)$", unit, re.MULTILINE)
-    file, *flags = command.split()
-    assert file == "/etc/penstock.toml"
-    words = [word.replace("${STATE_DIRECTORY}", "/var/lib/penstock") for word in flags]
-    config = load(str(DEPLOY / "penstock.toml"), words, {}, DEPLOY)
-    assert config.log_format == "json" and str(config.dir) == "/var/lib/penstock"
