@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from penstock.client.queue import connect
     from penstock.core.errors import (
         BadAnswer,
+        BadCondition,
         BadDriver,
         BadHeaders,
         BadId,
@@ -121,6 +122,7 @@ __all__ = [
     "BadArguments",
     "BadDriver",
     "BadId",
+    "BadCondition",
     "BadHeaders",
     "BadName",
     "BadRetry",
