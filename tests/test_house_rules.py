@@ -79,10 +79,8 @@ MAY_IMPORT: dict[str, set[str]] = {
         "node",
     },
     "spark": {"_extras", "_version", "core", "journal", "client"},
-    "report": {"core"},
-    "lake": {"core", "journal", "report", "spark"},
     "report": {"core", "search"},
-    "lake": {"core", "report", "spark"},
+    "lake": {"core", "journal", "report", "spark"},
     "pipeline": {"_version", "client", "core", "journal", "lake", "options", "report", "spark", "wire"},
     # The API is a client of the nodes. It shares the check of Host with a node's own HTTP port.
     "web": {"_extras", "_version", "client", "core", "journal", "options", "report", "server", "wire"},
