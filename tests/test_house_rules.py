@@ -26,8 +26,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "wire": {"core", "cluster"},
     "cluster": {"core"},
     "node": {"core", "wire", "cluster", "journal"},
-    "search": {"core", "wire"},
-    "dialects": {"core", "wire", "cluster", "node", "options", "search"},
+    "dialects": {"core", "wire", "cluster", "node", "options"},
     "journal": {"core", "wire"},
     "keywords": set(),
     "options": {"core", "keywords", "wire"},
@@ -37,7 +36,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "api_async": {"api", "changes", "core", "durations", "journal", "keywords", "options"},
     "drivers": {"core", "wire", "options"},
     "host": {"changes", "core", "drivers", "journal", "node", "options"},
-    "embedded": {"api", "changes", "core", "drivers", "durations", "journal", "keywords", "options", "host", "search"},
+    "embedded": {"api", "changes", "core", "drivers", "durations", "journal", "keywords", "options", "host"},
     "embedded_async": {"api_async", "core", "journal", "options", "host", "embedded"},
     "compat": {
         "api",
@@ -79,12 +78,12 @@ MAY_IMPORT: dict[str, set[str]] = {
         "node",
     },
     "spark": {"_extras", "_version", "core", "journal", "client"},
-    "report": {"core", "search"},
+    "report": {"core"},
     "lake": {"core", "journal", "report", "spark"},
     "pipeline": {"_version", "client", "core", "journal", "lake", "options", "report", "spark", "wire"},
     # The API is a client of the nodes. It shares the check of Host with a node's own HTTP port.
     "web": {"_extras", "_version", "client", "core", "journal", "options", "report", "server", "wire"},
-    "dashboard": {"_version", "core", "client", "report", "web"},
+    "dashboard": {"_extras", "_version", "core", "web"},
     "testing": {"core", "wire", "cluster", "dialects", "journal", "node", "host", "embedded", "client", "server"},
     "opening": {"api", "api_async", "core", "keywords", "options", "embedded", "embedded_async", "client"},
     "tasks": {"api", "api_async", "client", "core", "keywords", "opening", "options", "wire"},
@@ -95,6 +94,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "changes",
         "client",
         "core",
+        "dashboard",
         "drivers",
         "durations",
         "journal",
@@ -109,7 +109,7 @@ MAY_IMPORT["cli"] = set(MAY_IMPORT)  # The command line may start anything, and 
 PURE_OF_THE_JOURNAL = ("journal.history.gather", "journal.recovery.replay", "journal.maintenance.walk")
 
 # Pure code gets time and entropy as arguments and reaches nothing outside itself.
-PURE = ("core", "cluster", "wire", "search", "node", "dialects", "journal.frame", *PURE_OF_THE_JOURNAL)
+PURE = ("core", "cluster", "wire", "node", "dialects", "journal.frame", *PURE_OF_THE_JOURNAL)
 IMPURE_MODULES = {
     *("time", "datetime", "random", "secrets"),
     *("os", "socket", "select", "selectors", "ssl", "subprocess", "logging"),

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from penstock.client.queue import connect
     from penstock.core.errors import (
         BadAnswer,
-        BadCondition,
         BadDriver,
         BadHeaders,
         BadId,
@@ -100,6 +99,7 @@ if TYPE_CHECKING:
         WrongType,
     )
     from penstock.core.policy import TubePolicy
+    from penstock.dashboard import dashboard
     from penstock.drivers import register_driver
     from penstock.journal.history.block import BlockDigest
     from penstock.journal.history.reader import Event
@@ -122,7 +122,6 @@ __all__ = [
     "BadArguments",
     "BadDriver",
     "BadId",
-    "BadCondition",
     "BadHeaders",
     "BadName",
     "BadRetry",
@@ -216,6 +215,7 @@ __all__ = [
     "__version__",
     "connect",
     "connect_async",
+    "dashboard",
     "open",
     "open_async",
     "register_driver",
@@ -228,6 +228,7 @@ _MODULES = {
     "client.async_queue": ["connect_async"],
     "client.queue": ["connect"],
     "core.policy": ["TubePolicy"],
+    "dashboard": ["dashboard"],
     "drivers": ["register_driver"],
     "journal.history.block": ["BlockDigest"],
     "journal.history.reader": ["Event"],

@@ -24,6 +24,7 @@ from penstock.cli.commands import (
     completion,
     config,
     context,
+    dashboard,
     dlq,
     doctor,
     import_jobs,
@@ -69,6 +70,7 @@ app.add_typer(journal.app, name="journal", rich_help_panel=WATCH)
 app.command(rich_help_panel=WATCH)(sim.sim)
 app.command(rich_help_panel=SERVER, context_settings={"ignore_unknown_options": True})(serve.serve)
 app.command(rich_help_panel=SERVER)(api.api)
+app.command(rich_help_panel=SERVER)(dashboard.dashboard)
 app.add_typer(config.app, name="config", rich_help_panel=SERVER)
 app.command(rich_help_panel=SERVER)(backup.backup)
 app.command(rich_help_panel=SERVER)(backup.restore)

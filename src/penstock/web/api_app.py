@@ -12,6 +12,7 @@ from penstock.web.credentials import BY_COOKIE, CSRF_HEADER, NONE, credentials_o
 from penstock.web.event_feed import Stream
 from penstock.web.exchange import Exchange
 from penstock.web.guard import Receive, Scope, Send, send_refusal
+from penstock.web.hidden_bodies import without_bodies
 from penstock.web.json_text import encode, parse_request
 from penstock.web.origins import SAFE_METHODS, is_loopback
 from penstock.web.refusals import Refused, bad_request, refusal_of
@@ -181,7 +182,8 @@ async def _send_result(exchange: Exchange, result: Any, send: Send) -> None:
     if isinstance(result, Content):
         body, media = result.body, result.media
     else:
-        body, media = encode(result).encode(), _JSON
+        shown = without_bodies(result) if exchange.settings.hide_bodies else result
+        body, media = encode(shown).encode(), _JSON
     if route.etag:
         tag = b'"' + hashlib.blake2b(body, digest_size=12).hexdigest().encode() + b'"'
         headers += [(b"etag", tag), (b"cache-control", b"private, no-cache")]

@@ -81,8 +81,9 @@ OVERVIEW: Final = Record(
 BODY_FIELDS: Final[dict[str, Shape]] = {
     "body": Shape("The body, in the form that `as` names.", example={"to": "ada"}),
     "as": Text(
-        "The form of `body` in this response. `damaged`: the node cannot read the body, and `body` is null.",
-        choices=("json", "text", "base64", "damaged"),
+        "The form of `body` in this response. If it is `damaged` (the node cannot read the body) or `hidden` (by "
+        "--hide-bodies), `body` is null.",
+        choices=("json", "text", "base64", "damaged", "hidden"),
         example="json",
     ),
     "kind": Text("What the body is in the queue.", choices=("bytes", "text", "json", "msgpack"), example="json"),

@@ -22,4 +22,5 @@ class Settings:
     wait_s_max: float = 300.0  # The longest time that a request can wait for a job.
     tick_s: float = 1.0  # The interval of the event stream.
     access_log: bool = False
+    hide_bodies: bool = False  # No response contains a job's body or headers.
     login_ttl_s: int = 12 * 3_600

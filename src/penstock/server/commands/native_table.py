@@ -122,8 +122,7 @@ def native_rows(server: Server) -> list[Command]:
         ),
         command(
             "job scan -3 r read",
-            "cursor [TUBE t] [STATE s ...] [COUNT n] [SHARD i n] [IDS | PACKED] [NOBODIES] [HEADERS] [SINCE] "
-            "[WHERE condition [EXAMINE n]]",
+            "cursor [TUBE t] [STATE s ...] [COUNT n] [SHARD i n] [IDS | PACKED] [NOBODIES] [HEADERS] [SINCE]",
             *("Iterate over the jobs, or over one of n disjoint parts of them.", jobs.scan),
         ),
         command(
