@@ -14,7 +14,7 @@ from penstock.web.names import body_fields, job_path, text_of, tube_path
 
 Reply = Any
 
-_TIMES: Final = frozenset(["created", "expires", "wakes", "next_event", "ttl", "ttr", "now", "since"])
+_TIMES: Final = frozenset(["created", "expires", "wakes", "next_event", "ttl", "ttr", "now", "since", "ends"])
 _YES_NO: Final = frozenset(["paused_in", "paused_out", "once"])
 STATES: Final = ("ready", "taken", "delayed", "buried", "done", "zombie", "staged")
 
@@ -32,7 +32,7 @@ def _simple(name: str, value: Reply) -> Any:
     if isinstance(value, bytes):
         return text_of(value)
     if isinstance(value, dict):
-        return {text_of(word): _simple("", each) for word, each in value.items()}
+        return {text_of(word).replace("-", "_"): _simple("", each) for word, each in value.items()}
     if isinstance(value, list):
         return [_simple("", each) for each in value]
     return value == 1 if name in _YES_NO else value

@@ -22,6 +22,7 @@ _CHANGES: Final[dict[str, Shape]] = {
     "delay": Time("dig, move, snatch, restart: wait this long before the jobs can be taken.", example="10s"),
     "reason": Text("bury: why.", length=(0, 8_192)),
     "to": Text("move: the name of the other tube.", length=(1, 65_535)),
+    "priority": Whole("priority: the new priority.", least=-(2**31), most=2**31 - 1),
 }
 _ALLOWED: Final = {
     "delete": (),
@@ -30,6 +31,8 @@ _ALLOWED: Final = {
     "move": ("delay", "to"),
     "snatch": ("delay",),
     "restart": ("delay",),
+    "run": (),
+    "priority": ("priority",),
 }
 
 
@@ -50,9 +53,10 @@ async def _act(exchange: Exchange) -> dict[str, Any]:
     for name in given:
         if name not in _ALLOWED[action]:
             raise bad_request(f"the action {action} has no field {name!r}")
-    if action == "move":
-        if "to" not in given:
-            raise bad_request("the action move needs the field 'to'")
+    for name, needed in (("move", "to"), ("priority", "priority")):
+        if action == name and needed not in given:
+            raise bad_request(f"the action {name} needs the field {needed!r}")
+    if "to" in given:
         given["tube"] = given.pop("to")
     run = BulkRun(
         exchange,

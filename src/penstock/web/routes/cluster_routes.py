@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from penstock.client.commands import octets
+from penstock.client.commands import NO_REPEAT, items, number, octets
 from penstock.web.exchange import Exchange
+from penstock.web.names import text_of
 from penstock.web.node_replies import sections
 from penstock.web.route_table import ADMIN, Route
-from penstock.web.shapes import Items, Map, Record, Shape, Text, Yes
+from penstock.web.shapes import Items, Map, Record, Shape, Text, Whole, Yes
+
+_NODE_ID: Final = "77764aa047a51c809a0fc3bb5d40cca7699e4033"
 
 
 async def _nodes(exchange: Exchange) -> list[dict[str, Any]]:
@@ -39,9 +42,40 @@ async def _show(exchange: Exchange) -> dict[str, Any]:
     }
 
 
+async def _list_nodes(exchange: Exchange) -> dict[str, Any]:
+    return {"nodes": await _nodes(exchange)}
+
+
+async def _homes(exchange: Exchange) -> dict[str, Any]:
+    answer = await exchange.ask(b"CLUSTER", b"HOMES", alone=True)
+    homes = [items(each) for each in items(answer)]
+    return {
+        "homes": [
+            {"tube": text_of(octets(tube)), "node": octets(node).decode("latin-1"), "epoch": number(epoch)}
+            for tube, node, epoch in homes
+        ]
+    }
+
+
+async def _meet(exchange: Exchange) -> None:
+    request = exchange.body
+    words = [b"CLUSTER", b"MEET", request["host"].encode("utf-8", "replace"), b"%d" % request["port"]]
+    if "bus_port" in request:
+        words.append(b"%d" % request["bus_port"])
+    await exchange.ask(*words, repeat=NO_REPEAT)
+
+
+async def _forget(exchange: Exchange) -> None:
+    await exchange.ask(b"CLUSTER", b"FORGET", exchange.body["node"].encode("utf-8", "replace"), repeat=NO_REPEAT)
+
+
+async def _leave(exchange: Exchange) -> None:
+    await exchange.ask(b"CLUSTER", b"LEAVING", b"yes" if exchange.body.get("leaving", True) else b"no")
+
+
 _NODE: Final = Record(
     {
-        "id": Text(example="77764aa047a51c809a0fc3bb5d40cca7699e4033"),
+        "id": Text(example=_NODE_ID),
         "address": Text(example="127.0.0.1:7711"),
         "flags": Items(Text(), example=["myself"]),
         "is_connected_to": Yes("The API is connected to this node.", example=True),
@@ -67,5 +101,79 @@ ROUTES: Final = [
             open=True,
             title="Cluster",
         ),
+    ),
+    Route(
+        method="GET",
+        path="/cluster/nodes",
+        group="Cluster",
+        summary="List the nodes.",
+        handler=_list_nodes,
+        access=ADMIN,
+        returns=Record({"nodes": Items(_NODE)}),
+    ),
+    Route(
+        method="GET",
+        path="/cluster/homes",
+        group="Cluster",
+        summary="List the tubes that live on one node, with their nodes.",
+        handler=_homes,
+        access=ADMIN,
+        returns=Record(
+            {
+                "homes": Items(
+                    Record(
+                        {
+                            "tube": Text(example="emails"),
+                            "node": Text("The id of the node.", example=_NODE_ID),
+                            "epoch": Whole(example=0),
+                        }
+                    ),
+                    most=10_000_000,
+                )
+            }
+        ),
+    ),
+    Route(
+        method="POST",
+        path="/cluster/meet",
+        group="Cluster",
+        summary="Join the cluster of another node.",
+        handler=_meet,
+        access=ADMIN,
+        status=204,
+        body=Record(
+            {
+                "host": Text("The address of the other node.", length=(1, 255), example="10.0.0.2"),
+                "port": Whole("Its port.", least=1, most=65_535, example=7711),
+            },
+            {"bus_port": Whole("The port of its cluster bus. Default: port + 10,000.", least=1, most=65_535)},
+        ),
+        returns=None,
+        errors=("ERR",),
+    ),
+    Route(
+        method="POST",
+        path="/cluster/forget",
+        group="Cluster",
+        summary="Remove a node that does not come back.",
+        about="The connected node forgets it. Send the request to the other nodes, too.",
+        handler=_forget,
+        access=ADMIN,
+        status=204,
+        body=Record({"node": Text("The id of the node.", length=(1, 100), example=_NODE_ID)}),
+        returns=None,
+        errors=("ERR",),
+    ),
+    Route(
+        method="POST",
+        path="/cluster/leave",
+        group="Cluster",
+        summary="Let the connected node leave the cluster, or stay.",
+        handler=_leave,
+        access=ADMIN,
+        status=204,
+        body=Record({}, {"leaving": Yes("false: it stays. Default: true.", example=True)}),
+        body_required=False,
+        returns=None,
     ),
 ]

@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from typing import Any, Final
 
-from penstock.client.commands import number, octets
+from penstock.client.commands import NO_REPEAT, number, octets
 from penstock.web.event_feed import totals
 from penstock.web.exchange import Exchange
+from penstock.web.names import text_of
 from penstock.web.node_replies import number_of, sections
-from penstock.web.refusals import Refused
+from penstock.web.refusals import Refused, bad_request
 from penstock.web.response_shapes import OVERVIEW
 from penstock.web.route_table import ADMIN, READ, Route
 from penstock.web.shapes import Items, Map, Record, Shape, Text, Whole
@@ -75,8 +76,25 @@ async def _kill(exchange: Exchange) -> None:
     id = exchange.params["id"]
     if not id.isdigit() or len(id) > 18 or not 0 < int(id) < _CLIENT_ID_MAX:
         raise Refused("NOTFOUND", "there is no such client")
-    if number(await exchange.ask(b"CLIENT", b"KILL", b"ID", id, repeat=2)) == 0:
+    if number(await exchange.ask(b"CLIENT", b"KILL", b"ID", id, repeat=NO_REPEAT)) == 0:
         raise Refused("NOTFOUND", "there is no such client")
+
+
+async def _settings(exchange: Exchange) -> dict[str, Any]:
+    answer = await exchange.ask(b"CONFIG", b"GET", b"*")
+    return {"settings": {text_of(name): text_of(value) for name, value in answer.items()}}
+
+
+async def _change_settings(exchange: Exchange) -> None:
+    settings = exchange.body["settings"]
+    if len(settings) != 1:
+        raise bad_request("change one setting at a time, because several are not changed together")
+    for name, value in settings.items():
+        words = [name.encode("utf-8", "replace"), value.encode("utf-8", "surrogateescape")]
+        await exchange.ask(b"CONFIG", b"SET", *words, repeat=NO_REPEAT)
+
+
+_SETTINGS: Final = Record({"settings": Map(Text(), "Values by name.", example={"maxclients": "10000"})})
 
 
 ROUTES: Final = [
@@ -142,5 +160,27 @@ ROUTES: Final = [
         access=ADMIN,
         returns=None,
         status=204,
+    ),
+    Route(
+        method="GET",
+        path="/settings",
+        group="Server",
+        summary="Show the settings of the connected node. Passwords are hidden.",
+        handler=_settings,
+        access=ADMIN,
+        returns=_SETTINGS,
+        etag=True,
+    ),
+    Route(
+        method="PATCH",
+        path="/settings",
+        group="Server",
+        summary="Change a setting of the connected node until it stops.",
+        handler=_change_settings,
+        access=ADMIN,
+        status=204,
+        body=_SETTINGS,
+        returns=None,
+        errors=("ERR",),
     ),
 ]

@@ -6,8 +6,11 @@ from typing import Any, Final
 
 from penstock.client.commands import items, octets
 from penstock.core.errors import UnknownSession
+from penstock.web.cursors import read_cursor, write_cursor
 from penstock.web.exchange import Exchange
-from penstock.web.route_table import WRITE, Route
+from penstock.web.node_replies import fields
+from penstock.web.response_shapes import page
+from penstock.web.route_table import READ, WRITE, Route
 from penstock.web.shapes import Items, Record, Text, Time, Whole
 
 _GRACE_MS: Final = 60_000
@@ -37,9 +40,53 @@ async def _held(exchange: Exchange) -> dict[str, Any]:
     return {"jobs": [octets(id).decode("ascii") for id in items(answer)]}
 
 
+async def list_sessions(exchange: Exchange, tube: bytes = b"") -> dict[str, Any]:
+    """Return a page of sessions: all, or those that hold or await jobs of a tube."""
+    query = exchange.query
+    after = read_cursor("sessions", query["cursor"], int)[0] % 2**63 if "cursor" in query else 0
+    words = [b"SESSION", b"SCAN", b"%d" % after, b"COUNT", b"%d" % query.get("limit", 100)]
+    answer = await exchange.ask(*words, *([b"TUBE", tube] if tube else []), alone=True)
+    following = int(octets(answer[0]))
+    return {
+        "sessions": [fields(each) for each in items(answer[1])],
+        "cursor": write_cursor("sessions", following) if following else None,
+    }
+
+
+PAGE_QUERY: Final = {
+    "cursor": Text("The cursor of the previous page."),
+    "limit": Whole("Number of sessions per page.", least=1, most=1_000, example=100),
+}
+PAGE: Final = page(
+    "sessions",
+    Record(
+        {
+            "number": Whole("Its number in the journal.", example=8),
+            "name": Text("The name of its client.", example="penstock-api"),
+            "user": Text("The user of its client.", example="default"),
+            "held": Whole("Number of jobs that it holds.", example=1),
+        },
+        open=True,
+        title="Session",
+    ),
+    "The sessions of this page.",
+)
+
+
 _PATH_ERRORS: Final = ("NOSESSION",)
 
 ROUTES: Final = [
+    Route(
+        method="GET",
+        path="/sessions",
+        group="Sessions",
+        summary="List the sessions of all clients: their jobs, and the tubes that they wait on.",
+        handler=list_sessions,
+        access=READ,
+        query=PAGE_QUERY,
+        returns=PAGE,
+        errors=("BADCURSOR",),
+    ),
     Route(
         method="POST",
         path="/sessions",

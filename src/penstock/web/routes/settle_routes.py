@@ -11,9 +11,10 @@ from penstock.core.limits import NEVER
 from penstock.web.exchange import Exchange
 from penstock.web.names import bytes_of, encode_body
 from penstock.web.put_options import BODY_FORM, finite_seconds
+from penstock.web.refusals import bad_request
 from penstock.web.route_table import READ, WRITE, Route
 from penstock.web.routes.job_routes import job_id
-from penstock.web.shapes import Body, Null, Record, Shape, Text, Time, Whole
+from penstock.web.shapes import Body, Null, Record, Shape, Text, Time, Whole, Yes
 
 Words = list[bytes]
 _KINDS: Final = (b"bytes", b"text", b"json", b"msgpack")
@@ -113,6 +114,14 @@ def delete_words(id: bytes, request: dict[str, Any]) -> Words:
     return [b"JOB", b"DELETE", id]
 
 
+def _run_now(id: bytes, request: dict[str, Any]) -> Words:
+    return [b"JOB", b"RUN", id]
+
+
+def _priority(id: bytes, request: dict[str, Any]) -> Words:
+    return [b"JOB", b"PRIORITY", id, b"%d" % request["priority"]]
+
+
 # Commands that need nothing but the id, for actions on many jobs.
 ACTIONS: Final[dict[str, Callable[[bytes, dict[str, Any]], Words]]] = {
     "delete": delete_words,
@@ -121,6 +130,8 @@ ACTIONS: Final[dict[str, Callable[[bytes, dict[str, Any]], Words]]] = {
     "move": _move,
     "snatch": _snatch,
     "restart": _restart,
+    "run": _run_now,
+    "priority": _priority,
 }
 
 
@@ -134,6 +145,24 @@ def _handler(words: Callable[[bytes, dict[str, Any]], Words]) -> Callable[[Excha
 async def _delete(exchange: Exchange) -> None:
     if number(await exchange.ask(*delete_words(job_id(exchange), {}), repeat=NO_REPEAT)) == 0:
         raise UnknownJob()
+
+
+async def _change(exchange: Exchange) -> None:
+    request, id = exchange.body, job_id(exchange)
+    if "body" not in request and "priority" not in request:
+        raise bad_request("the body needs the field 'body', or the field 'priority'")
+    if "body" not in request and "as" in request:
+        raise bad_request("the field 'as' needs the field 'body'")
+    # The priority is first: if it is refused, the body is not changed either.
+    if "priority" in request:
+        await exchange.ask(*_priority(id, request), repeat=NO_REPEAT)
+    if "body" in request:
+        await exchange.ask(b"JOB", b"EDIT", id, *body_words(request, "body"), repeat=NO_REPEAT)
+
+
+async def _cancel(exchange: Exchange) -> dict[str, Any]:
+    words = [b"JOB", b"CANCEL", job_id(exchange), *text_words(exchange.body, "reason")]
+    return {"ended": number(await exchange.ask(*words, repeat=NO_REPEAT)) == 1}
 
 
 async def _wait(exchange: Exchange) -> dict[str, Any]:
@@ -252,6 +281,35 @@ ROUTES: Final = [
         {"delay": _DELAY},
         required={"tube": Text("The name of the other tube.", length=(1, 65_535), example="emails-2")},
         errors=(*_NO_JOB, "NOTUBE", "NOTOWNER", "UNSUPPORTED", "CROSSHOME"),
+    ),
+    _settle("run", "Make a delayed job ready now.", _run_now, errors=(*_NO_JOB, "NOTKEPT", "UNSUPPORTED")),
+    Route(
+        method="POST",
+        path="/jobs/{id}/cancel",
+        group="Changing jobs",
+        summary="Cancel a job. If it is taken, its consumer is told, and the job ends with its delivery.",
+        handler=_cancel,
+        access=WRITE,
+        body=Record({}, {"reason": _REASON}),
+        body_required=False,
+        returns=Record({"ended": Yes("The job has ended. false: it is still taken.", example=True)}),
+        errors=_NO_JOB,
+    ),
+    Route(
+        method="PATCH",
+        path="/jobs/{id}",
+        group="Changing jobs",
+        summary="Change the priority or the body of a job that is not taken.",
+        handler=_change,
+        access=WRITE,
+        status=204,
+        body=Record(
+            {},
+            {"priority": _PRIORITY, "body": Body("The new body.", example={"to": "bob"}), "as": BODY_FORM},
+            example={"priority": 5},
+        ),
+        returns=None,
+        errors=(*_NO_JOB, "ISTAKEN", "ISSTAGED", "TOOBIG", "UNSUPPORTED"),
     ),
     Route(
         method="DELETE",

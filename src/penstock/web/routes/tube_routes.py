@@ -15,6 +15,7 @@ from penstock.web.put_options import TUBE_OPTIONS, python_options
 from penstock.web.refusals import bad_request
 from penstock.web.response_shapes import CURSOR, TUBE_ROW
 from penstock.web.route_table import ADMIN, WRITE, Route
+from penstock.web.routes.session_routes import PAGE, PAGE_QUERY, list_sessions
 from penstock.web.routes.settle_routes import time_words
 from penstock.web.shapes import Items, Map, Null, Record, Shape, Text, Time, Whole, Yes
 
@@ -85,6 +86,11 @@ STATS: Final = Record(
     open=True,
     title="TubeStats",
 )
+
+
+async def _consumers(exchange: Exchange) -> dict[str, Any]:
+    await _stats(exchange)  # A scan of an unknown tube would find nothing.
+    return await list_sessions(exchange, exchange.params["tube"])
 
 
 async def _create(exchange: Exchange) -> dict[str, Any]:
@@ -184,6 +190,16 @@ ROUTES: Final = [
         handler=_stats,
         returns=STATS,
         errors=("NOTUBE",),
+    ),
+    Route(
+        method="GET",
+        path="/tubes/{tube}/consumers",
+        group="Tubes",
+        summary="List the sessions that hold or await jobs of a tube.",
+        handler=_consumers,
+        query=PAGE_QUERY,
+        returns=PAGE,
+        errors=("NOTUBE", "BADCURSOR"),
     ),
     Route(
         method="POST",
