@@ -69,7 +69,9 @@ GROUPS = {
     # The turn of a server, and the commands that run for each job.
     "server": (
         "dialects/tarantool/calls.py",
+        "search/*.py",
         "dialects/native/job_commands.py",
+        "dialects/native/search_reply.py",
         "dialects/native/packed_jobs.py",
         "dialects/pages.py",
         "dialects/tarantool/queue_functions.py",

@@ -26,7 +26,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "wire": {"core", "cluster"},
     "cluster": {"core"},
     "node": {"core", "wire", "cluster", "journal"},
-    "dialects": {"core", "wire", "cluster", "node", "options"},
+    "search": {"core", "wire"},
+    "dialects": {"core", "wire", "cluster", "node", "options", "search"},
     "journal": {"core", "wire"},
     "keywords": set(),
     "options": {"core", "keywords", "wire"},
@@ -36,7 +37,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "api_async": {"api", "changes", "core", "durations", "journal", "keywords", "options"},
     "drivers": {"core", "wire", "options"},
     "host": {"changes", "core", "drivers", "journal", "node", "options"},
-    "embedded": {"api", "changes", "core", "drivers", "durations", "journal", "keywords", "options", "host"},
+    "embedded": {"api", "changes", "core", "drivers", "durations", "journal", "keywords", "options", "host", "search"},
     "embedded_async": {"api_async", "core", "journal", "options", "host", "embedded"},
     "compat": {
         "api",
@@ -78,7 +79,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "node",
     },
     "spark": {"_extras", "_version", "core", "journal", "client"},
-    "report": {"core"},
+    "report": {"core", "search"},
     "lake": {"core", "journal", "report", "spark"},
     "pipeline": {"_version", "client", "core", "journal", "lake", "options", "report", "spark", "wire"},
     # The API is a client of the nodes. It shares the check of Host with a node's own HTTP port.
@@ -109,7 +110,7 @@ MAY_IMPORT["cli"] = set(MAY_IMPORT)  # The command line may start anything, and 
 PURE_OF_THE_JOURNAL = ("journal.history.gather", "journal.recovery.replay", "journal.maintenance.walk")
 
 # Pure code gets time and entropy as arguments and reaches nothing outside itself.
-PURE = ("core", "cluster", "wire", "node", "dialects", "journal.frame", *PURE_OF_THE_JOURNAL)
+PURE = ("core", "cluster", "wire", "search", "node", "dialects", "journal.frame", *PURE_OF_THE_JOURNAL)
 IMPURE_MODULES = {
     *("time", "datetime", "random", "secrets"),
     *("os", "socket", "select", "selectors", "ssl", "subprocess", "logging"),

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from penstock.client.queue import connect
     from penstock.core.errors import (
         BadAnswer,
+        BadCondition,
         BadDriver,
         BadHeaders,
         BadId,
@@ -122,6 +123,7 @@ __all__ = [
     "BadArguments",
     "BadDriver",
     "BadId",
+    "BadCondition",
     "BadHeaders",
     "BadName",
     "BadRetry",

@@ -117,12 +117,21 @@ class Queue(Interface, ABC):
 
     @abstractmethod
     def scan(
-        self, cursor: int = 0, *, tube: Tube | None = None, states: Iterable[StateName] = (), count: int = 1_000
+        self,
+        cursor: int = 0,
+        *,
+        tube: Tube | None = None,
+        states: Iterable[StateName] = (),
+        count: int = 1_000,
+        where: str | None = None,
     ) -> tuple[list[Job], int]:
         """Return a page of about `count` jobs, and the cursor of the next page, which is 0 after the last page.
 
         Start with cursor 0. With `tube` or `states`, a page has only matching jobs, and can be empty. A scan returns
         every job that exists during the whole scan. It can miss jobs that are added or removed during the scan.
+
+        With `where`, a page has only jobs that meet this condition, for example `body.user == 42 and nacks > 3`. A call
+        examines at most 100,000 jobs, so that it does not take long. docs/reference/search.md describes conditions.
         """
 
     @abstractmethod

@@ -122,9 +122,12 @@ from penstock.options import (
     outcome_in,
     put_draft,
     take_options,
+    text,
     to_bytes,
     to_text,
 )
+from penstock.search.conditions import parse_condition
+from penstock.search.job_search import JobSearch
 
 
 def open(
@@ -294,16 +297,49 @@ class Queue(api.Queue):
                 return found
 
     def scan(
-        self, cursor: int = 0, *, tube: api.Tube | None = None, states: Iterable[StateName] = (), count: int = 1_000
+        self,
+        cursor: int = 0,
+        *,
+        tube: api.Tube | None = None,
+        states: Iterable[StateName] = (),
+        count: int = 1_000,
+        where: str | None = None,
     ) -> tuple[list[api.Job], int]:
         wanted = sum({1 << _state(state) for state in states}) or -1
         selected = None if tube is None else self._own([tube])[0]
+        if where is not None:
+            return self._search(integer(cursor, "cursor"), selected, wanted, integer(count, "count"), where)
         with self._session.durable, self._session.lock, self._session:
             self._host.advance()
             place = None if selected is None else selected._live()
             engine = self._host.engine
             cores, following = engine.scan(integer(cursor, "cursor"), integer(count, "count"), place, wanted)
             return [self._tube(engine.tube_of(core))._job(core) for core in cores], following
+
+    def _search(
+        self, cursor: int, selected: Tube | None, wanted: int, count: int, where: str
+    ) -> tuple[list[api.Job], int]:
+        """Return a page of jobs that meet a condition. Other threads can use the queue between two slices."""
+        condition = parse_condition(text(where, "where"))
+        check_count(count, "count")
+        host = self._host
+        search: JobSearch | None = None
+        found: list[CoreJob] = []
+        while True:
+            with self._session.durable, self._session.lock, self._session:
+                host.advance()
+                if search is None:
+                    search = JobSearch(host.engine, condition, cursor, host.engine.now, self._id_of, host.visible_body)
+                    search.tube = None if selected is None else selected._live()
+                    search.states = wanted
+                found += search.step(count - len(found))
+                if len(found) == count or search.is_over():
+                    there = [core for core in found if core.state != s.GONE]
+                    jobs = [self._tube(host.engine.tube_of(core))._job(core) for core in there]
+                    return [*jobs], search.cursor
+
+    def _id_of(self, core: CoreJob) -> bytes:
+        return self._host.ids.long(core.id, core.ttl_minutes)
 
     def job(self, id: str) -> Job:
         with self._session.durable, self._session.lock, self._session:

@@ -81,6 +81,21 @@ async def everything(queue: Any, **options: Any) -> list[str]:
             return found
 
 
+async def test_a_scan_with_a_condition_finds_matching_jobs_page_by_page(queue: Any) -> None:
+    tube, other = await queue.tube("scanned", "fifottl"), await queue.tube("other")
+    await tube.put_many([{"user": n % 3, "n": n} for n in range(30)], priority=4)
+    await other.put({"user": 1, "n": -1})
+    found = await everything(queue, where="body.user == 1 and priority < 5", count=4)
+    assert [body["n"] for body in found] == [*range(1, 30, 3), -1]
+    assert len(await everything(queue, tube=tube, where="body.user == 1 or key")) == 10
+    await (await tube.take()).bury("no route")
+    assert await everything(queue, where='"route" in reason', states=["buried"]) == [{"user": 0, "n": 0}]
+    [job], cursor = await queue.scan(where="number == 7", tube=tube)
+    assert (job.body["n"], cursor) == (7, 0)
+    assert await code_of(queue.scan(where="body.user = 1")) == "BADCONDITION"
+    assert await code_of(queue.scan(where=7)) == "WRONGTYPE"
+
+
 async def test_a_scan_refuses_invalid_arguments(queue: Any) -> None:
     assert await code_of(queue.scan(-1)) == "RANGE"
     assert await code_of(queue.scan("0")) == "WRONGTYPE"

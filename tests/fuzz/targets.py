@@ -10,9 +10,10 @@ import random
 from pathlib import Path
 
 from penstock.cluster.messages import Message
-from penstock.core.errors import ProtocolError, WrongType
+from penstock.core.errors import BadCondition, ProtocolError, WrongType
 from penstock.core.job import BODY_MSGPACK
 from penstock.host.host import Host
+from penstock.search.conditions import FIELDS, Fields, parse_condition
 from penstock.server.commands import command_table
 from penstock.server.config.configuration import Config
 from penstock.server.net.connection import Connection
@@ -187,7 +188,7 @@ _WORDS = b"""
     MYID INFO MEET FORGET LEAVING SOFT HARD 127.0.0.1 ::1 FLUSHALL ERROR STRUCTSIZE SEGFAULT RESTART AUTH default 2 3
     DOCS * max* maxmemory max-body maxclients requirepass timeout hz loglevel appendfsync latency-monitor-threshold
     create alter stats drop truncate release scan touch delete peek meta wait done snatch restart switch move named nack
-    priority run edit
+    priority run edit WHERE EXAMINE body.user~==~42 age<1~and~not~key
     POLICY {"type":"x"} TEMPORARY CAPACITY KEY-LIMIT KEEP ZOMBIE MAX-DELIVERIES DEAD-LETTER FAIR fifo utubettl stube
     JOB AND TTR PRIORITY KEY URGENT ONCE NAME UNIQUE DEDUP AS json text bytes GRACE REASON MATCH TUBE IDS ready taken
     HEADER HEADER HEADERS WITHHEADERS delayed buried zombie gone 5x 1ms 1.5h forever q#0 q#1 r#0 #
@@ -464,7 +465,45 @@ def make_packet(dice: random.Random) -> bytes:
     return bytes([dice.randrange(256)]) + pack([dice.choice(_SAID) for _ in range(dice.randrange(1, 5))])
 
 
+_JOB = {
+    **{"state": "ready", "age": 1.5, "deliveries": 3, "key": None, "headers": {"trace": "x"}, "reason": "no route"},
+    "body": {"user": 42, "list": [1, "a", None, {"deep": [True]}], "text": "é"},
+}
+
+
+class _DictFields(Fields):
+    def get(self, field: int) -> object:
+        return _JOB.get(FIELDS[field])
+
+
+def search(text: bytes) -> None:
+    """Parse a condition, and test a job."""
+    try:
+        condition = parse_condition(text.decode("utf-8", "replace"))
+    except BadCondition as refusal:
+        assert "\n" not in str(refusal)
+        return
+    condition.matches(_DictFields())
+
+
+_PARTS = b"""
+    body state age key headers reason deliveries . user list ['deep'] [0] [-1] == != < <= > >= in not and or ( ) [ ] ,
+    'a' "b" 42 -1.5 2e9 true false null None 'ready' "\\x41" "\\u00e9" \\ ' " e 0x1 1_0 nobody # \xff \xc3\xa9
+""".split()
+
+
+def make_condition(dice: random.Random) -> bytes:
+    """Return some parts of conditions."""
+    return dice.choice([b"", b" "]).join(dice.choices(_PARTS, k=dice.randrange(1, 20)))
+
+
 TARGETS: dict[str, Target] = {
+    "conditions": Target(
+        "any text is a condition that gives true or false for a job, or is refused with BadCondition in one line",
+        search,
+        make_condition,
+        [b" ", b"(" * 60, b"not " * 30, b"x" * 4_096, *_PARTS],
+    ),
     "bus": Target(
         "any bytes on the bus are parsed as messages or an error, and parsed messages are encoded to an equal message",
         hear,

@@ -184,6 +184,7 @@ def test_listings_show_own_tubes_only(node: Node, secrets: Secrets) -> None:
     for line in (
         *("QSCAN", "QSCAN 0 BUSYLOOP", "QSCAN 0 MINLEN 0", "JSCAN", "JSCAN 0 BUSYLOOP REPLY all", "JSCAN 0 REPLY all"),
         *("JOB SCAN 0", "JOB SCAN 0 COUNT 1000", "JOB SCAN 0 PACKED", "JOB SCAN 0 IDS", "JOB HELD", "TUBE LIST"),
+        *("JOB SCAN 0 WHERE true", "JOB SCAN 0 WHERE true IDS EXAMINE 1000000", "JOB SCAN 0 WHERE body"),
         *(
             "TUBE SCAN 0",
             "TUBE SCAN 0 MATCH *",

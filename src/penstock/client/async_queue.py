@@ -136,9 +136,10 @@ class AsyncQueue(AsyncQueueHandle):
         tube: api_async.AsyncTube | None = None,
         states: Iterable[StateName] = (),
         count: int = 1_000,
+        where: str | None = None,
     ) -> tuple[list[api_async.AsyncJob], int]:
         name = None if tube is None else self._tube_name(tube)
-        found, following = await self._call(commands.scan(cursor, name, states, count))
+        found, following = await self._call(commands.scan(cursor, name, states, count, where))
         return [AsyncJob(self, facts) for facts in found], following
 
     async def job(self, id: str) -> AsyncJob:

@@ -1031,7 +1031,9 @@ def move(id: str, tube: bytes, delay: Seconds) -> Call[None]:
     return Call([b"JOB", b"MOVE", id.encode(), tube, *_delay(delay)], nothing, NO_REPEAT)
 
 
-def scan(cursor: int, tube: bytes | None, wanted: Iterable[str], count: int) -> Call[tuple[list[JobFacts], int]]:
+def scan(
+    cursor: int, tube: bytes | None, wanted: Iterable[str], count: int, where: str | None = None
+) -> Call[tuple[list[JobFacts], int]]:
     """Ask for a page of jobs. The result is the jobs and the next cursor, which is 0 after the last page."""
     if not 0 <= integer(cursor, "cursor") < 1 << 63:
         raise OutOfRange("a cursor is 0, or the one that the last scan returned")
@@ -1040,9 +1042,11 @@ def scan(cursor: int, tube: bytes | None, wanted: Iterable[str], count: int) -> 
         words += [b"TUBE", tube]
     if in_states := [_state(state) for state in wanted]:
         words += [b"STATE", *in_states]
+    if where is not None:
+        words += [b"WHERE", to_bytes(text(where, "where"), "where")]
 
     def read(answer: Reply) -> tuple[list[JobFacts], int]:
-        after, found = items(answer)
+        after, found = items(answer)[:2]
         return jobs(found), _after(cursor, after)
 
     return Call(words, read, REPEAT)

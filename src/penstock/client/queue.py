@@ -136,9 +136,10 @@ class Queue(QueueHandle):
         tube: api.Tube | None = None,
         states: Iterable[StateName] = (),
         count: int = 1_000,
+        where: str | None = None,
     ) -> tuple[list[api.Job], int]:
         name = None if tube is None else self._tube_name(tube)
-        found, following = self._call(commands.scan(cursor, name, states, count))
+        found, following = self._call(commands.scan(cursor, name, states, count, where))
         return [Job(self, facts) for facts in found], following
 
     def job(self, id: str) -> Job:

@@ -35,6 +35,12 @@ class BadSyntax(CommandError):
     code: ClassVar[str] = "SYNTAX"
 
 
+class BadCondition(CommandError):
+    """The condition (WHERE, `where=`, --where) is invalid; docs/reference/search.md describes conditions."""
+
+    code: ClassVar[str] = "BADCONDITION"
+
+
 class WrongType(CommandError):
     """An argument has the wrong type; see the command's signature."""
 

@@ -42,6 +42,29 @@ def add_queues(wire: Wire, count: int) -> list[bytes]:
     return names
 
 
+def test_a_job_scan_with_a_condition_says_how_far_it_looked(wire: Wire) -> None:
+    ids = [wire.call("PUT", "orders", f'{{"user": {n % 10}, "n": {n}}}', "AS", "json") for n in range(100)]
+    where = ["WHERE", "body.user == 4"]
+    cursor, found, looked = wire.call("JOB", "SCAN", 0, *where, "IDS")
+    assert (cursor, found, pairs(looked)) == (b"0", ids[4::10], {b"examined": 100, b"skipped": 0})
+    cursor, found, looked = wire.call("JOB", "SCAN", 0, *where, "IDS", "EXAMINE", 30)
+    assert (found, pairs(looked)[b"examined"]) == (ids[4:30:10], 30) and cursor != b"0"
+    cursor, found, looked = wire.call("JOB", "SCAN", cursor, *where, "IDS", "EXAMINE", 70, "COUNT", 2)
+    assert (found, pairs(looked)[b"examined"]) == (ids[34:50:10], 15)
+    _, [job], _ = wire.call("JOB", "SCAN", 0, "TUBE", "orders", "STATE", "ready", "WHERE", "body.n == 7", "NOBODIES")
+    assert (pairs(job)[b"id"], pairs(job)[b"body"], pairs(job)[b"state"]) == (ids[7], b"", b"ready")
+    # Without a condition, the reply is as before.
+    assert len(wire.call("JOB", "SCAN", 0, "IDS")) == 2
+
+
+def test_wrong_conditions_are_refused(wire: Wire) -> None:
+    for words in (["WHERE"], ["WHERE", "body = 1"], ["WHERE", b"\xff"], ["WHERE", "key", "PACKED"]):
+        assert wire.ask("JOB", "SCAN", 0, *words)[:1] == b"-"
+    for number in (0, -1, 1_000_001, "x"):
+        assert wire.ask("JOB", "SCAN", 0, "WHERE", "key", "EXAMINE", number)[:1] == b"-"
+    assert wire.call("JOB", "SCAN", 0, "WHERE", "key", "EXAMINE", 1) == [b"0", [], [b"examined", 0, b"skipped", 0]]
+
+
 def test_with_nothing_there_a_scan_ends_at_once(wire: Wire) -> None:
     for words in (["QSCAN"], ["QSCAN", 0], ["JSCAN"], ["JSCAN", 0, "BUSYLOOP"], ["JSCAN", "QUEUE", "none", 0]):
         assert wire.ask(*words) == b"*2\r\n$1\r\n0\r\n*0\r\n"

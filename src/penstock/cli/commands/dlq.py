@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.commands.job import Where, matching
-from penstock.cli.conditions import condition
+from penstock.cli.commands.job import Where, checked_condition, matching
 from penstock.cli.errors import NOTHING, OK, exit_code_of, fail, message_of, print_error
 from penstock.cli.name_completion import complete_tubes, find_tube
 from penstock.cli.option_values import Delay, DryRun, TubeName, Yes, rate_option
@@ -64,9 +63,10 @@ def show(
     out: Output,
 ) -> None:
     """Show why jobs of a tube are buried: each reason with its number of jobs, the oldest age and an example."""
+    wanted = checked_condition(where)
     groups: dict[str, Record] = {}
     with target.open() as queue:
-        found = (record for record, _ in matching(queue, tube, [State.BURIED], condition(where)))
+        found = (record for record, _ in matching(queue, tube, [State.BURIED], wanted))
         if jobs:
             reason = Column("reason", lambda record: record["reason"], wide=True)
             columns = [column("id"), Column("tries", lambda record: record["deliveries"]), reason]
@@ -118,10 +118,11 @@ def redrive(
     """
     from penstock.cli.progress import count_bar
 
+    wanted = checked_condition(where)
     states = [State.BURIED] if to is None else [State.BURIED, State.READY]
     with target.open() as queue:
         place = None if to is None else find_tube(queue, to)
-        found = [job for _, job in islice(matching(queue, tube, states, condition(where)), limit or None)]
+        found = [job for _, job in islice(matching(queue, tube, states, wanted), limit or None)]
         if dry_run:
             would = f"would redrive {jobs_text(len(found))} of {tube}{'' if to is None else f' to {to}'}"
             out.report_done(would, tube=tube, to=to or tube, would_redrive=len(found))

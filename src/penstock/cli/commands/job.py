@@ -11,14 +11,14 @@ import typer
 from penstock.cli import shared_session
 from penstock.cli.commands.ack import delete, for_each_job, for_each_job_in
 from penstock.cli.commands.take import Bodies, print_bodies, refuse_json_bodies
-from penstock.cli.conditions import Condition, condition
-from penstock.cli.errors import NOT_FOUND, fail
+from penstock.cli.errors import NOT_FOUND, USAGE, fail, message_of
 from penstock.cli.name_completion import complete_tubes, find_tube
 from penstock.cli.option_values import BodyKind, Delay, JobId, JobIds, PastJobId, TubeName, duration_option, read_body
 from penstock.cli.options import CommandGroup
 from penstock.cli.output import Output, Record, body_text, headers_text, naming_directory, seconds_text
 from penstock.cli.records import JOB_COLUMNS, State, job_record, job_records
 from penstock.cli.targets import Target
+from penstock.core.errors import BadCondition
 from penstock.wire.quoting import printable
 
 if TYPE_CHECKING:
@@ -147,19 +147,33 @@ def find(
     out: Output,
 ) -> None:
     """Find jobs by tube, state, age or a condition. They are listed in the order of their creation."""
-    wanted = condition(where)
+    wanted = checked_condition(where)
+    if older is not None:
+        wanted = f"age >= {older!r}" + ("" if wanted is None else f" and ({wanted})")
     with target.open() as queue:
-        found = matching(queue, tube, states or [], lambda record: wanted(record) and record["age"] >= (older or 0))
+        found = matching(queue, tube, states or [], wanted)
         out.table((record for record, _ in islice(found, limit or None)), JOB_COLUMNS, "No job was found.")
 
 
-def matching(queue: Queue, tube: str | None, states: list[State], wanted: Condition) -> Iterator[tuple[Record, Job]]:
+def checked_condition(where: str | None) -> str | None:
+    """Return the condition of --where. End the program if it is not valid."""
+    from penstock.search.conditions import parse_condition
+
+    if where is not None:
+        try:
+            parse_condition(where)
+        except BadCondition as error:
+            fail(f"--where is invalid: {message_of(error)}", USAGE)
+    return where
+
+
+def matching(queue: Queue, tube: str | None, states: list[State], where: str | None) -> Iterator[tuple[Record, Job]]:
     """Yield the jobs that match a condition, with their records, page by page."""
     place = None if tube is None else find_tube(queue, tube)
     cursor = 0
     while True:
-        jobs, cursor = queue.scan(cursor, tube=place, states=[state.value for state in states])
-        yield from ((record, job) for record, job in job_records(queue, jobs) if wanted(record))
+        jobs, cursor = queue.scan(cursor, tube=place, states=[state.value for state in states], where=where)
+        yield from job_records(queue, jobs)
         if cursor == 0:
             return
 

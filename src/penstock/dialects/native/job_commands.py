@@ -11,7 +11,7 @@ from penstock.core import views
 from penstock.core.commands import edits
 from penstock.core.commands.scans import Listing
 from penstock.core.engine import Engine
-from penstock.core.errors import CrossHome, OutOfRange, UnknownJob
+from penstock.core.errors import BadSyntax, CrossHome, OutOfRange, UnknownJob
 from penstock.core.ids import LONG_ID_BYTES
 from penstock.core.job import BODY_BYTES, Job
 from penstock.core.limits import BATCH_JOBS_MAX, NEVER, UNSET, check_count
@@ -32,18 +32,21 @@ from penstock.dialects.native.delivery_commands import (
     DeliveryCommands,
     read_delay,
     read_reason,
-    write_headers,
 )
 from penstock.dialects.native.packed_jobs import write_packed
+from penstock.dialects.native.search_reply import SearchReply, estimated_bytes, write_job_and_state
 from penstock.dialects.pages import PAGE_BYTES_MAX, SCAN_SLICE, PagedReply
 from penstock.node.caller import SLICE, Caller, WaitReply, check_tube
+from penstock.search.conditions import Condition, parse_condition
+from penstock.search.job_search import EXAMINED_DEFAULT, JobSearch, check_examined
 from penstock.wire.reply import Reply
 
 _SCAN_COUNT_DEFAULT: Final = 100
 _LIST_COUNT_DEFAULT: Final = 1_000
 
-# The estimated bytes of a job in a reply, without its body, its tube and its key.
-_JOB_BYTES: Final = 300
+_SCAN_OPTIONS: Final = [
+    *("TUBE", "STATE", "COUNT", "SHARD", "IDS", "PACKED", "NOBODIES", "HEADERS", "SINCE", "WHERE", "EXAMINE"),
+]
 
 _STATES: Final[dict[bytes, int]] = {name.encode(): state for state, name in enumerate(s.STATE_NAMES) if state != s.GONE}
 
@@ -259,8 +262,13 @@ class JobCommands:
         NOBODIES leaves out the bodies. HEADERS adds the headers to the columns, and SINCE the time at which each job
         entered its state and the session that holds it. The map of a job always has the headers. SHARD examines only
         part `i` of `n` disjoint parts of the jobs. Every call of a scan must have the same SHARD.
+
+        WHERE condition replies only with jobs that meet the condition (`SearchReply`). Such a call examines up to
+        EXAMINE jobs.
         """
         scan = _Scan(self._native, parse_cursor(args[2]))
+        condition: Condition | None = None
+        examined_max = EXAMINED_DEFAULT
         words = Words(args, 3)
         while words.has_more():
             word = words.option()
@@ -284,25 +292,28 @@ class JobCommands:
                 scan.headers = True
             elif word == b"SINCE":
                 scan.since = True
+            elif word == b"WHERE":
+                condition = parse_condition(words.text())
+            elif word == b"EXAMINE":
+                examined_max = check_examined(words.integer())
             else:
-                known = ["TUBE", "STATE", "COUNT", "SHARD", "IDS", "PACKED", "NOBODIES", "HEADERS", "SINCE"]
-                raise words.unknown(known)
+                raise words.unknown(_SCAN_OPTIONS)
         self._engine.advance(now)
-        self._native.context.run_sliced(caller, scan, now)
+        if condition is None:
+            self._native.context.run_sliced(caller, scan, now)
+            return
+        if scan.packed:
+            raise BadSyntax("PACKED is not available together with WHERE; ask for the maps of the jobs, or for IDS")
+        context = self._native.context
+        search = JobSearch(self._engine, condition, parse_cursor(args[2]), now, context.id_of, context.body_of)
+        search.tube, search.states = scan.tube, scan.states or -1
+        search.may_use = None if caller.any_tube else caller.may_use
+        search.shard, search.shards = scan.shard, scan.shards
+        search.examined_max = examined_max
+        context.run_sliced(caller, SearchReply(self._native, search, scan.count, scan.ids, scan.bodies), now)
 
     def _write(self, reply: Reply, job: Job) -> None:
         write_job_and_state(self._native, reply, job)
-
-
-def write_job_and_state(native: DeliveryCommands, reply: Reply, job: Job, body: bytes | None = None) -> None:
-    """Write a map with the fields that a take writes (`DeliveryCommands.write_job`), the state and the headers."""
-    headers = job.headers()
-    reply.map(12 if headers else 11)
-    native.write_job(reply, job, body)
-    reply.bulk(b"state")
-    reply.bulk(s.STATE_NAMES[job.state].encode())
-    if headers:
-        write_headers(reply, headers)
 
 
 def read_states(words: Words) -> int:
@@ -384,7 +395,7 @@ class _Scan(PagedReply):
             name = engine.tube_of(job).name
             if not caller.any_tube and not caller.may_use(name):
                 continue
-            if not self.fits(page, LONG_ID_BYTES if self.ids else _estimated_bytes(job, name), False):
+            if not self.fits(page, LONG_ID_BYTES if self.ids else estimated_bytes(job, name), False):
                 self._cursor = job.id
                 break
             if self.ids:
@@ -403,7 +414,7 @@ class _Scan(PagedReply):
             name = self._native.context.engine.tube_of(job).name
             if not caller.any_tube and not caller.may_use(name):
                 continue
-            length += _estimated_bytes(job, name)
+            length += estimated_bytes(job, name)
             if some and length > PAGE_BYTES_MAX:
                 self._cursor = job.id
                 break
@@ -471,7 +482,7 @@ class _FirstJobs(PagedReply):
         for job in self._first[self._at : self._at + SCAN_SLICE]:
             if job.state != self._state or job.tube != self._tube.slot:
                 continue
-            if not self.fits(page, _estimated_bytes(job, self._tube.name), True):
+            if not self.fits(page, estimated_bytes(job, self._tube.name), True):
                 self.add(page)
                 page = self.page(caller)
             write_job_and_state(self._native, page, job)
@@ -479,7 +490,3 @@ class _FirstJobs(PagedReply):
         self.add(page)
         self._at += SCAN_SLICE
         return self._at >= len(self._first)
-
-
-def _estimated_bytes(job: Job, tube: bytes) -> int:
-    return _JOB_BYTES + len(tube) + job.reply_length()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.report.causes import cause_of
 from penstock.report.charts.bars import BarGroup, bars_chart
 from penstock.report.context import ROWS_MAX, Context
 from penstock.report.gold import greatest
 from penstock.report.section import Column, Figure, Section, column, count_column
+from penstock.search.causes import cause_of
 
 EXAMPLES_MAX = 3
 BARS_MAX = 8

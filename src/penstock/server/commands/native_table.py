@@ -122,7 +122,8 @@ def native_rows(server: Server) -> list[Command]:
         ),
         command(
             "job scan -3 r read",
-            "cursor [TUBE t] [STATE s ...] [COUNT n] [SHARD i n] [IDS | PACKED] [NOBODIES] [HEADERS] [SINCE]",
+            "cursor [TUBE t] [STATE s ...] [COUNT n] [SHARD i n] [IDS | PACKED] [NOBODIES] [HEADERS] [SINCE] "
+            "[WHERE condition [EXAMINE n]]",
             *("Iterate over the jobs, or over one of n disjoint parts of them.", jobs.scan),
         ),
         command(

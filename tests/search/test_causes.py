@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.report.causes import NO_REASON, cause_of
+from penstock.search.causes import NO_REASON, cause_of
 
 
 @pytest.mark.parametrize(
