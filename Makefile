@@ -19,6 +19,9 @@ export PYTHON
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-19s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
+# Most tests wait for disks, sockets and processes most of the time, so several run at a time. ARGS=-n0 runs one at a time.
+PARALLEL := -n 3 --dist loadscope
+
 # Tests of the compiled packages that use no processes, sockets or disks.
 PURE := $(addprefix tests/,cluster core dialects simulation/test_mutants.py testing wire)
 
@@ -41,7 +44,7 @@ check: lint ## two minutes: lint, house rules, generated files, and the tests of
 		tests/test_generated_code.py tests/docs/test_generated.py $(PURE) $(ARGS)
 
 test-compiled: tools setup ## run the tests on the installed, compiled package (ARGS="-k name" is passed to pytest)
-	@env -u PYTHONPATH PENSTOCK_EXPECT=compiled $(PY) -m pytest $(addprefix --ignore=,tests/spark tests/simulation $(FRONTS)) $(ARGS)
+	@env -u PYTHONPATH PENSTOCK_EXPECT=compiled $(PY) -m pytest $(PARALLEL) $(addprefix --ignore=,tests/spark tests/simulation $(FRONTS)) $(ARGS)
 
 test-spark: tools setup ## run the tests that need Spark (ARGS as above)
 	@env -u PYTHONPATH $(PY) -m pytest tests/spark $(ARGS)
@@ -59,7 +62,7 @@ test-simulation: tools setup ## run a few simulated clusters; `make sim` runs ma
 	@env -u PYTHONPATH $(PY) -m pytest tests/simulation $(ARGS)
 
 test-fronts: tools setup ## run the tests of the CLI, the clients, the docs and the browser, and the conformance tests
-	@env -u PYTHONPATH $(PY) -m pytest $(FRONTS) $(ARGS)
+	@env -u PYTHONPATH $(PY) -m pytest $(PARALLEL) $(FRONTS) $(ARGS)
 
 test-interpreted: $(VENV)/tools ## run the tests of the pure packages without compiling (ARGS=tests runs all tests)
 	@PYTHONPATH=src PENSTOCK_EXPECT=interpreted $(PY) -m pytest $(or $(ARGS),$(PURE))
