@@ -6,7 +6,7 @@ MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup tools demo test check test-compiled test-spark test-spark-versions test-kills test-cluster-lake \
-	test-simulation test-fronts test-interpreted fuzz sim record-seeds homes mutants lint format generate docs bench bench-spark bench-pipeline instructions wheel clean FORCE
+	test-simulation test-fronts test-interpreted fuzz sim record-seeds homes mutants lint format generate docs docs-site bench bench-spark bench-pipeline instructions wheel clean FORCE
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -101,6 +101,9 @@ format: generate ## format the source
 
 docs: $(VENV)/tools ## regenerate the generated parts of the documentation
 	@PYTHONPATH=src:. $(PY) scripts/generate_docs.py
+
+docs-site: tools ## build the documentation site into build/site; broken links and anchors fail
+	@PYTHONPATH=src $(PY) scripts/docs_site.py
 
 bench: tools setup ## measure the speed
 	@$(PY) -m bench
