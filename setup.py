@@ -63,6 +63,8 @@ GROUPS = {
         "node/turn.py",
         "dialects/disque.py",
         "dialects/native/delivery_commands.py",
+        "dialects/native/follow_ups.py",
+        "dialects/native/permissions.py",
         "dialects/tarantool/tube_options.py",
         "dialects/native/arguments.py",
     ),

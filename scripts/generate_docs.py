@@ -239,6 +239,7 @@ LIMITS = {
     "HEADERS_MAX": ("headers of a job", "headers"),
     "HEADER_BYTES_MAX": ("names and values of a job's headers together", "bytes"),
     "RESULT_TTL_MS": ("how long a result is kept, unless `done` has a `ttl`", "ms"),
+    "FOLLOW_UPS_MAX": ("jobs that one command puts after it has settled a job", "jobs"),
     "BATCH_JOBS_MAX": ("jobs in one put, take, kick or claim", "jobs"),
     "BATCH_BYTES_MAX": ("bodies, keys and names in one put", "bytes"),
     "JOB_MEMORY_BYTES": ("memory of a job without its body, counted against `memory_limit`", "bytes"),

@@ -41,6 +41,9 @@ from penstock.options import (
     TubeType,
 )
 
+# Jobs that are put together with the end of another one: pairs of a tube, or its name, and a body.
+FollowUps = Iterable[tuple["Tube | str | bytes", Body | NewJob]]
+
 
 class Queue(Interface, ABC):
     """A session on a queue. It gives access to the tubes and holds the jobs that it takes.
@@ -546,15 +549,20 @@ class Job(Interface, ABC):
         """
 
     @abstractmethod
-    def ack(self) -> None:
+    def ack(self, *, then: FollowUps = ()) -> list[Job]:
         """Finish the job successfully. It is removed, or kept if its tube keeps acked jobs.
+
+        `then` has pairs of a tube and a body: jobs that are put in the same step, for example
+        `[("mails", "to: ann"), ("pages", NewJob(url, key=host))]`. Tubes that do not exist are created. If one of the
+        puts is refused, nothing changes, and the job stays taken. Return these jobs. `done`, `nack` and `bury` have the
+        same option.
 
         Raises NotTaken if the job is no longer taken, NotOwner if another session holds it, and UnknownJob if the job
         no longer exists. `done`, `release`, `requeue`, `nack`, `bury` and `touch` raise the same errors.
         """
 
     @abstractmethod
-    def done(self, result: Body, *, ttl: Duration | EllipsisType = ...) -> None:
+    def done(self, result: Body, *, ttl: Duration | EllipsisType = ..., then: FollowUps = ()) -> list[Job]:
         """Finish the job successfully. `result` replaces its body and is kept for `ttl` seconds; None keeps it forever.
 
         If `ttl` is not given, the result is kept for a day, or forever if the tube keeps acked jobs.
@@ -573,14 +581,14 @@ class Job(Interface, ABC):
         """Return the unfinished job to the end of the tube. Raises OnlyOnce if it is delivered at most once."""
 
     @abstractmethod
-    def nack(self, reason: str = "") -> None:
+    def nack(self, reason: str = "", *, then: FollowUps = ()) -> list[Job]:
         """Report that the work on the job failed. The retry policy decides whether the job is tried again, and when.
 
         Raises OnlyOnce if the job is delivered at most once.
         """
 
     @abstractmethod
-    def bury(self, reason: str = "") -> None:
+    def bury(self, reason: str = "", *, then: FollowUps = ()) -> list[Job]:
         """Set the job aside until `kick` or `dig` returns it to its tube. `reason` is stored with the job."""
 
     @abstractmethod

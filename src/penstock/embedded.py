@@ -53,7 +53,7 @@ from penstock.core.limits import (
 from penstock.core.policy import PRESETS, TubePolicy
 from penstock.core.states import OK
 from penstock.core.statistics.histogram import Histogram
-from penstock.core.tasks import attention
+from penstock.core.tasks import attention, follow_ups
 from penstock.core.tasks.signals import SIGNAL_NAMES
 from penstock.core.tube import Tube as CoreTube
 from penstock.core.views import SessionView
@@ -114,6 +114,7 @@ from penstock.options import (
     duration_ms,
     each_put,
     encode_body,
+    follow_up_draft,
     headers_from_bytes,
     headers_to_bytes,
     integer,
@@ -986,7 +987,9 @@ class Job(api.Job):
     def __hash__(self) -> int:
         return hash(self._core.id)
 
-    def ack(self) -> None:
+    def ack(self, *, then: api.FollowUps = ()) -> list[api.Job]:
+        if then:
+            return self._settle_then(lambda engine, session, core, now: engine.ack(session, core, now), then)
         tube = self._tube
         host = tube._host
         session = tube._session
@@ -1010,11 +1013,14 @@ class Job(api.Job):
         if outcome != OK:
             refuse(outcome)
         self._finished = True
+        return []
 
-    def done(self, result: Body, *, ttl: Duration | EllipsisType = ...) -> None:
+    def done(self, result: Body, *, ttl: Duration | EllipsisType = ..., then: api.FollowUps = ()) -> list[api.Job]:
         raw, kind = encode_body(result)
         ttl_ms = UNSET if ttl is ... else duration_ms(ttl, "ttl")
-        self._do(lambda engine, session, core, now: engine.done(session, core, raw, kind, now, ttl_ms))
+        return self._settle_then(
+            lambda engine, session, core, now: engine.done(session, core, raw, kind, now, ttl_ms), then
+        )
 
     def release(self, delay: Seconds = 0, **options: Unpack[ReleaseOptions]) -> None:
         check_keywords("release", options, RELEASE_KEYWORDS, "delay")
@@ -1030,13 +1036,13 @@ class Job(api.Job):
     def requeue(self) -> None:
         self._do(lambda engine, session, core, now: engine.requeue(session, core, now))
 
-    def nack(self, reason: str = "") -> None:
+    def nack(self, reason: str = "", *, then: api.FollowUps = ()) -> list[api.Job]:
         raw = to_bytes(reason, "a reason")
-        self._do(lambda engine, session, core, now: engine.nack(session, core, now, raw))
+        return self._settle_then(lambda engine, session, core, now: engine.nack(session, core, now, raw), then)
 
-    def bury(self, reason: str = "") -> None:
+    def bury(self, reason: str = "", *, then: api.FollowUps = ()) -> list[api.Job]:
         raw = to_bytes(reason, "a reason")
-        self._do(lambda engine, session, core, now: engine.bury(session, core, now, raw))
+        return self._settle_then(lambda engine, session, core, now: engine.bury(session, core, now, raw), then)
 
     def touch(self, seconds: Seconds | None = None) -> None:
         more_ms = UNSET if seconds is None else duration_ms(seconds, "the time to add")
@@ -1179,6 +1185,47 @@ class Job(api.Job):
         except CommandError:
             # The session lost the job. The error of the block is more important.
             pass
+
+    def _settle_then(self, settle: Callable[[Engine, Any, CoreJob, int], int], then: api.FollowUps) -> list[api.Job]:
+        """Settle the job by a call of `settle`, and put the jobs of `then`. Return these jobs."""
+        if not then:
+            self._do(settle)
+            return []
+        queue, host = self._tube._queue, self._tube._host
+        asked = [follow_up_draft(each) for each in then]
+        drafts = [draft for _, draft in asked]
+        names = [
+            to_bytes(tube, "a tube's name") if isinstance(tube, (str, bytes)) else queue._own([tube])[0]._core.name
+            for tube, _ in asked
+        ]
+        try:
+            return self._try_settle_then(settle, names, drafts)
+        except NoSpace:
+            if not host.make_room(sum(draft.log_bytes() + ROW_ROOM_BYTES for draft in drafts)):
+                raise
+        return self._try_settle_then(settle, names, drafts)
+
+    def _try_settle_then(
+        self, settle: Callable[[Engine, Any, CoreJob, int], int], names: list[bytes], drafts: list[Draft]
+    ) -> list[api.Job]:
+        queue, host, session = self._tube._queue, self._tube._host, self._tube._session
+        engine, core = host.engine, self._core
+        jobs: list[api.Job] = []
+        with session.durable, session.lock, session:
+            now = host.now()
+            engine.refresh(core, now)
+            owner = session.connection.session
+            outcome = follow_ups.hold_refusal(engine, owner, core)
+            if outcome == OK:
+                tubes = follow_ups.open_tubes(engine, names, drafts, now)
+                outcome, cores = follow_ups.settle_then(
+                    engine, owner, core, lambda: settle(engine, owner, core, now), tubes, drafts, now
+                )
+                jobs = [queue._tube(engine.tube_of(each))._job(each) for each in cores]
+        if outcome != OK:
+            refuse(outcome)
+        self._finished = True
+        return jobs
 
     def _do(self, command: Callable[[Engine, Any, CoreJob, int], int]) -> None:
         host = self._tube._host

@@ -109,6 +109,10 @@ def _delegate(name: str, template: Callable[..., Any]) -> Callable[..., Any]:
         function = getattr(self._inner, name)
         args = tuple(_inner_of(each) for each in args)
         kwargs = {keyword: _inner_of(each) for keyword, each in kwargs.items()}
+        if "then" in kwargs:
+            kwargs["then"] = [
+                tuple(map(_inner_of, each)) if isinstance(each, tuple) else each for each in kwargs["then"]
+            ]
         if name in _IN_THREAD:
             return await _in_thread(functools.partial(function, *args, **kwargs))
         return _front_of(queue, await _call(queue._host, function, *args, **kwargs))

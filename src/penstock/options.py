@@ -292,6 +292,14 @@ def each_put(bodies: Iterable[Body | NewJob], options: PutOptions) -> list[tuple
     ]
 
 
+def follow_up_draft(follow: object) -> tuple[Any, Draft]:
+    """Return the tube and the draft of an element of `then`. Raise WrongType if it is not such a pair."""
+    if not isinstance(follow, tuple) or len(follow) != 2:
+        raise WrongType("then is a list of pairs of a tube and a body")
+    tube, body = follow
+    return tube, draft(body.body, **body.options) if isinstance(body, NewJob) else draft(body)
+
+
 def _merged(common: PutOptions, own: PutOptions) -> PutOptions:
     merged = common | own
     if "headers" in common and "headers" in own:

@@ -15,6 +15,7 @@ import penstock
 from penstock.client import commands as c
 from penstock.client.commands import NO_REPEAT, REPEAT, REPEAT_AND_CHECK, Call
 from penstock.core.errors import ConnectionLost, NotOwner, NotTaken, OnlyOnce
+from penstock.core.job import Draft
 from tests.client.proxy import Proxy, url
 from tests.server.serving import Server
 
@@ -76,6 +77,12 @@ DECLARED: list[tuple[Callable[..., Any], tuple[Any, ...], int, str]] = [
     (c.move, ("j", b"t", 0), NO_REPEAT, ANYBODY),
     (c.scan, (0, None, [], 1), REPEAT, READS),
     (c.wait, ("j", b"t", 1), REPEAT, READS),
+    (c.scan_sessions, (b"0",), REPEAT, READS),
+    (c.then, (c.ack("j"), 1, [(b"t", Draft(b"x"))]), REPEAT, NUMBERED),
+    (c.cancel, ("j", ""), REPEAT_AND_CHECK, SETS),
+    (c.report, ("j", "x"), NO_REPEAT, "it adds"),
+    (c.watch, ("j", b"t", 0, 1), REPEAT, READS),
+    (c.session_events, (0, 1, None), REPEAT, READS),
     (c.ended_before, ("j",), REPEAT, READS),
     (c.job_meta, ("j",), REPEAT, READS),
     (c.state_of, ("j",), REPEAT, READS),
@@ -282,3 +289,19 @@ def test_no_job_has_two_holders_when_connections_break_again_and_again(proxy: Pr
         assert not wrong and sorted(done) == list(range(jobs_count))
         assert not any(tube.stats().values()) and queue._session.held_jobs.is_empty()
         assert proxy.cuts
+
+
+def test_a_chain_is_neither_cut_nor_doubled_by_lost_commands_and_replies(proxy: Proxy, name: str) -> None:
+    with penstock.connect(url(proxy.port), grace=30) as queue:
+        tube = queue.tube(name, "fifo")
+        tube.put(0)
+        for step in range(12):
+            job = tube.take()
+            assert job is not None and job.body == step
+            if step % 3 == 1:
+                proxy.to_client = 0
+            elif step % 3 == 2:
+                proxy.to_server = 10
+            [following] = job.ack(then=[(tube, step + 1)])
+            assert tube.stats()["ready"] == 1 and following.body == step + 1
+    assert proxy.cuts == 8

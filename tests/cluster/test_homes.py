@@ -327,3 +327,16 @@ def test_concurrent_claims_never_give_a_tube_two_homes(count: int, steps: list[t
             guild.run(30)
         guild.settle()
         assert len(homes_of(guild, b"mail")) <= 1
+
+
+def test_a_put_that_follows_an_ack_needs_a_tube_on_the_same_node() -> None:
+    guild = NodeCluster(2)
+    guild[0].ask("put", "a", "body")
+    guild[1].ask("put", "b", "body")
+    guild.settle()
+    [job] = guild[0].ask("take", "a")
+    job_id = job["id"]
+    refused = guild[0].ask("ack", job_id, "THEN", "PUT", "a", "next", "THEN", "PUT", "b", "next")
+    assert refused.startswith("CROSSHOME tube 'b' is not on the node of tube 'a'")
+    [following] = guild[0].ask("ack", job_id, "THEN", "PUT", "a", "next")
+    assert [each["id"] for each in guild[0].ask("take", "a")] == [following]

@@ -289,6 +289,8 @@ def _awaited(value: Any) -> Any:
 def _plain(value: Any) -> Any:
     if isinstance(value, list):
         return [_plain(item) for item in value]
+    if type(value) is tuple:
+        return tuple(_plain(item) for item in value)
     return value.inner if isinstance(value, Awaited) else value
 
 

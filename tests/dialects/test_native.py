@@ -645,3 +645,57 @@ def test_a_wait_hides_the_reason_that_a_job_got_in_a_tube_without_permission(sho
     shop.call("JOB", "NACK", dead, "REASON", "known")
     assert shop.reply_of(second) == {"outcome": b"dead-lettered", "reason": b"known"}
     assert shop.call("JOB", "WAIT", dead, "TUBE", "other", caller=first).startswith("NOPERM")
+
+
+# ---- Puts that follow ------------------------------------------------------------------------------------------------
+
+
+def take_one(shop: CommandEngine) -> Any:
+    shop.call("PUT", "t", "body")
+    [job] = shop.call("TAKE", "t")
+    return job["id"]
+
+
+@pytest.mark.parametrize(
+    "words", [["ACK", "id"], ["JOB", "DONE", "id", "result"], ["JOB", "NACK", "id"], ["BURY", "id"]]
+)
+def test_a_command_settles_a_job_and_puts_others(shop: CommandEngine, words: list[str]) -> None:
+    id = take_one(shop)
+    command = [id if word == "id" else word for word in words]
+    ids = shop.call(*command, "THEN", "PUT", "t", "a", "DELAY", "5", "HEADER", "h", "1", "then", "put", "new", "b")
+    assert [shop.call("JOB", "PEEK", each)["tube"] for each in ids] == [b"t", b"new"]
+    assert shop.call("JOB", "META", ids[0])["state"] == b"delayed"
+
+
+def test_the_options_of_the_command_come_before_then(shop: CommandEngine) -> None:
+    id = take_one(shop)
+    shop.call("BURY", id, "REASON", "then", "THEN", "PUT", "t", "a")
+    assert shop.call("JOB", "META", id)["reason"] == b"then"
+
+
+@pytest.mark.parametrize(
+    ("words", "refusal"),
+    [
+        (["THEN"], "SYNTAX THEN must be followed by PUT"),
+        (["THEN", "TAKE", "t"], "SYNTAX THEN must be followed by PUT"),
+        (["THEN", "PUT"], "SYNTAX PUT must be followed by a value"),
+        (["THEN", "PUT", "t"], "SYNTAX T must be followed by a value"),
+        (["THEN", "PUT", "t", "x", "TIMEOUT", "5"], "SYNTAX ACK has no option TIMEOUT"),
+        (["THEN", "PUT", "t", "x", "PUT"], "SYNTAX ACK has no option PUT"),
+        (["THEN", "PUT", "t", "{", "AS", "json"], "WRONGTYPE"),
+        (["THEN", "PUT", "other", "x", "EXISTING"], "NOTUBE"),
+        (["THEN", "PUT", "t", "x", "NAME", "n", "THEN", "PUT", "t", "y", "NAME", "n"], "RANGE two jobs"),
+    ],
+)
+def test_a_refused_put_leaves_the_job_taken(shop: CommandEngine, words: list[str], refusal: str) -> None:
+    id = take_one(shop)
+    assert shop.call("ACK", id, *words).startswith(refusal)
+    assert shop.call("JOB", "META", id)["state"] == b"taken" and list(shop.engine.tubes) == [b"t"]
+
+
+def test_a_repeated_command_returns_the_jobs_that_the_first_one_put(shop: CommandEngine) -> None:
+    id = take_one(shop)
+    words = ["ACK", id, "THEN", "PUT", "t", "a", "DEDUP", "1", "THEN", "PUT", "t", "b", "DEDUP", "2"]
+    assert shop.call(*words) == shop.call(*words)
+    assert shop.call("ACK", id, "THEN", "PUT", "t", "a", "DEDUP", "3").startswith("NOJOB")
+    assert shop.call("ACK", id, "THEN", "PUT", "t", "a").startswith("NOJOB")

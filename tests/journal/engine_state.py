@@ -27,10 +27,12 @@ def picture(engine: Engine, restarted: bool) -> dict[str, Any]:
 
 def _content(tube: Tube, engine: Engine, restarted: bool) -> dict[str, Any]:
     """Return the jobs and counts of a tube. Those of a temporary tube do not survive a restart."""
+    ends = [job for job in _jobs(tube) if restarted and _ends(job, engine)]
+    keys = [key_of(tube, job) for job in ends]
     return {
-        "jobs": [_job(job, tube, engine, restarted) for job in _jobs(tube)],
-        "counts": _counted(tube.counts, tube.counts_before),
-        "keys": {key: _counted(of.counts, of.counts_before) for key, of in tube.key_stats.items()},
+        "jobs": [_job(job, tube, engine, restarted) for job in _jobs(tube) if job not in ends],
+        "counts": _counted(tube.counts, tube.counts_before, len(ends)),
+        "keys": {key: _counted(of.counts, of.counts_before, keys.count(key)) for key, of in tube.key_stats.items()},
         "dedups": [] if tube.dedups is None else tube.dedups.entries(),
     }
 
@@ -65,6 +67,7 @@ def _job(job: Job, tube: Tube, engine: Engine, restarted: bool) -> dict[str, Any
         "extra": (extra.reason, extra.name, extra.unique, extra.priority_given),
         "claim": (extra.consumer, extra.claim, extra.claim_place, extra.doomed),
         "verdict": None if extra.verdict is None else extra.verdict.encode(),
+        "cancelled": extra.cancelled,
         "retry": None if extra.retry is None else extra.retry.text,
         **({"stage": extra.stage} if extra.stage else {}),
         # A restart returns a taken job, and then the time of the restart counts.
@@ -74,15 +77,24 @@ def _job(job: Job, tube: Tube, engine: Engine, restarted: bool) -> dict[str, Any
     }
 
 
+def _ends(job: Job, engine: Engine) -> bool:
+    """Return whether a restart removes the job, because it was cancelled and its session ends."""
+    return job.ensure_extra().cancelled and not _has_grace(job, engine)
+
+
 def _has_grace(job: Job, engine: Engine) -> bool:
     session = engine.session_slots[job.holder] if job.holder >= 0 else None
     return session is not None and engine.grace_of(session) > 0
 
 
-def _counted(now: list[int], before: list[int]) -> dict[tuple[str, str], int]:
-    """Return how often each event happened, except for events of the restart itself."""
-    return {
-        (s.EVENT_NAMES[event], s.STATE_NAMES[source]): now[rule] + before[rule]
-        for rule, (event, source, _) in enumerate(s.TRANSITIONS)
-        if event != s.DISCONNECTED and now[rule] + before[rule] > 0
-    }
+def _counted(now: list[int], before: list[int], ends: int) -> dict[tuple[str, str], int]:
+    """Return how often each event happened, except for the disconnects of the restart itself.
+
+    The restart removes `ends` jobs that were cancelled.
+    """
+    found: dict[tuple[str, str], int] = {}
+    for rule, (event, source, _) in enumerate(s.TRANSITIONS):
+        count = now[rule] + before[rule] + (ends if (event, source) == (s.DELETED, s.READY) else 0)
+        if event != s.DISCONNECTED and count > 0:
+            found[s.EVENT_NAMES[event], s.STATE_NAMES[source]] = count
+    return found

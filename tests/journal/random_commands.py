@@ -13,6 +13,7 @@ from penstock.core.engine import Engine
 from penstock.core.errors import CommandError
 from penstock.core.job import Draft
 from penstock.core.limits import UNSET
+from penstock.core.tasks import attention, follow_ups
 from penstock.core.tube import Tube
 from penstock.core.waits import Connection
 from penstock.wire.headers import encode_headers
@@ -53,6 +54,7 @@ class Script:
             self.claims,
             self.stages,
             self.tubes,
+            self.tasks,
         ]
 
     def step(self, now: int) -> None:
@@ -177,6 +179,19 @@ class Script:
             draft.unique = draft.dedup = None
             expire_ms = self.chance.choice([UNSET, 50, 60_000])
             stages.stage_jobs(self.engine, names[0], tube, [draft, Draft(b"staged")], expire_ms, now)
+
+    def tasks(self, now: int) -> None:
+        engine, session = self.engine, self.connection.session
+        if not session.held:
+            return
+        job = self.chance.choice(session.held)
+        if self.chance.random() < 0.4:
+            attention.cancel(engine, job, b"not needed", now)
+            return
+        tubes = [self.tube(now) for _ in range(self.chance.randrange(1, 3))]
+        drafts = [self.draft(tube) for tube in tubes]
+        settle = self.chance.choice([engine.ack, engine.nack, engine.bury])
+        follow_ups.settle_then(engine, session, job, lambda: settle(session, job, now), tubes, drafts, now)
 
     def tubes(self, now: int) -> None:
         tube = self.tube(now)

@@ -48,6 +48,7 @@ from penstock.options import (
     check_tubes,
     duration_ms,
     encode_body,
+    follow_up_draft,
     integer,
     take_options,
     to_bytes,
@@ -469,14 +470,16 @@ class AsyncJob(AsyncJobHandle):
 
     _queue: AsyncQueue
 
-    async def ack(self) -> None:
-        await self._finish(commands.ack(self.id))
+    async def ack(self, *, then: api_async.AsyncFollowUps = ()) -> list[api_async.AsyncJob]:
+        return await self._settle(commands.ack(self.id), then)
 
-    async def done(self, result: Body, *, ttl: Duration | EllipsisType = ...) -> None:
-        call = commands.done(self.id, result, ttl)
-        await self._finish(call)
+    async def done(
+        self, result: Body, *, ttl: Duration | EllipsisType = ..., then: api_async.AsyncFollowUps = ()
+    ) -> list[api_async.AsyncJob]:
+        jobs = await self._settle(commands.done(self.id, result, ttl), then)
         self._facts.is_guess = False
         self._facts.raw_body, self._facts.body_kind = encode_body(result)
+        return jobs
 
     async def release(self, delay: Seconds = 0, **options: Unpack[ReleaseOptions]) -> None:
         await self._finish(commands.release(self.id, delay, options, self._hold()))
@@ -484,12 +487,13 @@ class AsyncJob(AsyncJobHandle):
     async def requeue(self) -> None:
         await self._finish(commands.requeue(self.id, self._hold()))
 
-    async def nack(self, reason: str = "") -> None:
-        await self._finish(commands.nack(self.id, reason, self._hold()))
+    async def nack(self, reason: str = "", *, then: api_async.AsyncFollowUps = ()) -> list[api_async.AsyncJob]:
+        jobs = await self._settle(commands.nack(self.id, reason, self._hold()), then)
         self._facts.nacks += 1
+        return jobs
 
-    async def bury(self, reason: str = "") -> None:
-        await self._finish(commands.bury(self.id, reason, self._hold()))
+    async def bury(self, reason: str = "", *, then: api_async.AsyncFollowUps = ()) -> list[api_async.AsyncJob]:
+        return await self._settle(commands.bury(self.id, reason, self._hold()), then)
 
     async def touch(self, seconds: Seconds | None = None) -> None:
         await self._queue._call(commands.touch(self.id, seconds))
@@ -566,12 +570,26 @@ class AsyncJob(AsyncJobHandle):
             if kind is None:
                 raise
 
-    async def _finish(self, call: Call[None]) -> None:
+    async def _settle(self, call: Call[None], then: api_async.AsyncFollowUps) -> list[api_async.AsyncJob]:
+        """Send a call that ends the delivery of the job, and put the jobs of `then`. Return these jobs."""
+        asked = [follow_up_draft(each) for each in then]
+        if not asked:
+            await self._finish(call)
+            return []
+        named = [
+            (to_bytes(tube, "a tube's name") if isinstance(tube, (str, bytes)) else self._queue._tube_name(tube), draft)
+            for tube, draft in asked
+        ]
+        found = await self._finish(commands.then(call, self._facts.hold(), named))
+        return [AsyncJob(self._queue, facts) for facts in found]
+
+    async def _finish(self, call: Call[T]) -> T:
         """Send a call after which this session no longer holds the job."""
         try:
-            await self._queue._call(call)
+            result = await self._queue._call(call)
         except (UnknownJob, NotTaken, NotOwner):
             self._queue._session.held_jobs.remove(self.id, call.hold())
             raise
         self._queue._session.held_jobs.remove(self.id, call.hold())
         self._finished = True
+        return result

@@ -952,6 +952,30 @@ def done(id: str, result: Body, ttl: Duration | EllipsisType) -> Call[None]:
     return call
 
 
+def then(call: Call[None], hold: int, follow_ups: list[tuple[bytes, Draft]]) -> Call[list[JobFacts]]:
+    """Extend a call that ends a delivery: it also puts jobs. Its result is these jobs.
+
+    Each put gets a dedup id, so that the server recognizes a repetition of the command: it returns the same jobs.
+    `hold` is the number of the delivery, so that a later delivery of the job puts other jobs.
+    """
+    words = list(call.words)
+    at = 1 if words[0] in (b"ACK", b"BURY") else 2
+    for index, (name, asked) in enumerate(follow_ups):
+        if asked.dedup is None:
+            asked.dedup = b"%s/%d/%d" % (words[at], hold, index)
+        words += [b"THEN", b"PUT", name, asked.body, *_put_words(asked)]
+        if asked.body_kind != BODY_BYTES:
+            words += [b"AS", _KIND_WORDS[asked.body_kind]]
+
+    def read(answer: Reply) -> list[JobFacts]:
+        found = zip(items(answer), follow_ups, strict=True)
+        return [_was_put(id, name, asked.body, asked.body_kind, asked) for id, (name, asked) in found]
+
+    extended = Call(words, read, REPEAT)
+    extended.largest = max(call.largest, *(len(asked.body) for _, asked in follow_ups))
+    return extended
+
+
 def release(id: str, delay: Seconds = 0, options: ReleaseOptions | None = None, hold: int = 0) -> Call[None]:
     """Build the call that returns a job to its tube."""
     given = options or {}

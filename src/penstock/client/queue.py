@@ -48,6 +48,7 @@ from penstock.options import (
     check_tubes,
     duration_ms,
     encode_body,
+    follow_up_draft,
     integer,
     take_options,
     to_bytes,
@@ -455,14 +456,14 @@ class Job(JobHandle):
 
     _queue: Queue
 
-    def ack(self) -> None:
-        self._finish(commands.ack(self.id))
+    def ack(self, *, then: api.FollowUps = ()) -> list[api.Job]:
+        return self._settle(commands.ack(self.id), then)
 
-    def done(self, result: Body, *, ttl: Duration | EllipsisType = ...) -> None:
-        call = commands.done(self.id, result, ttl)
-        self._finish(call)
+    def done(self, result: Body, *, ttl: Duration | EllipsisType = ..., then: api.FollowUps = ()) -> list[api.Job]:
+        jobs = self._settle(commands.done(self.id, result, ttl), then)
         self._facts.is_guess = False
         self._facts.raw_body, self._facts.body_kind = encode_body(result)
+        return jobs
 
     def release(self, delay: Seconds = 0, **options: Unpack[ReleaseOptions]) -> None:
         self._finish(commands.release(self.id, delay, options, self._hold()))
@@ -470,12 +471,13 @@ class Job(JobHandle):
     def requeue(self) -> None:
         self._finish(commands.requeue(self.id, self._hold()))
 
-    def nack(self, reason: str = "") -> None:
-        self._finish(commands.nack(self.id, reason, self._hold()))
+    def nack(self, reason: str = "", *, then: api.FollowUps = ()) -> list[api.Job]:
+        jobs = self._settle(commands.nack(self.id, reason, self._hold()), then)
         self._facts.nacks += 1
+        return jobs
 
-    def bury(self, reason: str = "") -> None:
-        self._finish(commands.bury(self.id, reason, self._hold()))
+    def bury(self, reason: str = "", *, then: api.FollowUps = ()) -> list[api.Job]:
+        return self._settle(commands.bury(self.id, reason, self._hold()), then)
 
     def touch(self, seconds: Seconds | None = None) -> None:
         self._queue._call(commands.touch(self.id, seconds))
@@ -552,12 +554,26 @@ class Job(JobHandle):
             if kind is None:
                 raise
 
-    def _finish(self, call: Call[None]) -> None:
+    def _settle(self, call: Call[None], then: api.FollowUps) -> list[api.Job]:
+        """Send a call that ends the delivery of the job, and put the jobs of `then`. Return these jobs."""
+        asked = [follow_up_draft(each) for each in then]
+        if not asked:
+            self._finish(call)
+            return []
+        named = [
+            (to_bytes(tube, "a tube's name") if isinstance(tube, (str, bytes)) else self._queue._tube_name(tube), draft)
+            for tube, draft in asked
+        ]
+        found = self._finish(commands.then(call, self._facts.hold(), named))
+        return [Job(self._queue, facts) for facts in found]
+
+    def _finish(self, call: Call[T]) -> T:
         """Send a call after which this session no longer holds the job."""
         try:
-            self._queue._call(call)
+            result = self._queue._call(call)
         except (UnknownJob, NotTaken, NotOwner):
             self._queue._session.held_jobs.remove(self.id, call.hold())
             raise
         self._queue._session.held_jobs.remove(self.id, call.hold())
         self._finished = True
+        return result

@@ -64,6 +64,9 @@ JOB_TTL: Final = -2
 # The number of jobs that one command can put, take or name. More would delay all other clients.
 BATCH_JOBS_MAX: Final = 100_000
 
+# The number of jobs that one command can put after it has settled a job. All of them are checked and put in one turn.
+FOLLOW_UPS_MAX: Final = 1_000
+
 # The bytes of bodies, keys and names that one command can put, because all of them have to fit in one frame of the log.
 BATCH_BYTES_MAX: Final = 768 * 1024 * 1024
 

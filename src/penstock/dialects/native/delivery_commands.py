@@ -7,6 +7,7 @@ map (`write_job`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from mypy_extensions import i64
@@ -23,13 +24,14 @@ from penstock.core.limits import (
     WAIT_TUBES_MAX,
     check_count,
 )
-from penstock.core.policy import DEFAULT, TubePolicy
-from penstock.core.retry import THEN_MOVE, RetryPolicy, parse_retry
+from penstock.core.policy import DEFAULT
 from penstock.core.states import OK
 from penstock.core.tube import Tube, key_of
 from penstock.core.waits import PutWait, TakeWait, Waiting
 from penstock.dialects.disque import NOT_A_NUMBER, parse_integer
 from penstock.dialects.native.arguments import KIND_WORDS, PUT_OPTIONS, Words, check_kind, read_driver_options, read_put
+from penstock.dialects.native.follow_ups import read_follow_ups, settle_job_then
+from penstock.dialects.native.permissions import check_target
 from penstock.node.caller import SLICE, Caller, SlicedCommand, WaitReply, check_join, check_tube
 from penstock.node.context import ANSWER_BYTES_MAX, CommandContext
 from penstock.wire.headers import decode_headers, encode_headers
@@ -282,7 +284,10 @@ class DeliveryCommands:
     # Finishing
 
     def ack(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """Run ACK id [id ...]: ack jobs, and reply with the number of jobs that the caller's session held."""
+        """Run ACK id [id ...]: ack jobs, and reply with the number of jobs that the caller's session held.
+
+        Run ACK id THEN PUT tube body [option value ...] [THEN PUT ...]: ack a job and put others, all or nothing.
+        """
         if len(args) == 2:
             # A fast path for the form that most clients send. `AckOrDeleteMany` does the same.
             job = self.find(caller, args[1], now)
@@ -292,9 +297,30 @@ class DeliveryCommands:
                 caller.reply.integer(0)
             else:
                 raise UnknownJob()
+        elif args[2].upper() == b"THEN":
+            engine, session = self._engine, caller.connection.session
+            self.settle_then(caller, args[1], Words(args, 2), now, lambda job: engine.ack(session, job, now))
         else:
             self.context.split_by_node(caller, args, 1)
             self.ack_or_delete(caller, AckOrDeleteMany(self, args[1:], False), now)
+
+    def settle_then(self, caller: Caller, text: bytes, words: Words, now: i64, settle: Callable[[Job], int]) -> None:
+        """Settle the job with an id by a call of `settle`, and put the jobs that the remaining words describe.
+
+        Reply with the ids of these jobs.
+        """
+        puts = read_follow_ups(words)
+        if self.context.leaving:
+            raise self.context.leaving_error(caller)
+        for put in puts:
+            self.check_puts(caller, put.tube, [put.draft])
+        job = self.find(caller, text, now)
+        if job is None:
+            self.refuse_elsewhere(text)
+        jobs = settle_job_then(self.context, caller, job, puts, settle, now)
+        caller.reply.array(len(jobs))
+        for each in jobs:
+            caller.reply.bulk(self.context.id_of(each))
 
     def announce_done(self, caller: Caller, id: bytes, now: i64) -> bool:
         """Send an ack to the other nodes, because its job is not on this node.
@@ -344,10 +370,15 @@ class DeliveryCommands:
         self.reply_with_outcome(caller, self._engine.requeue(caller.connection.session, job, now))
 
     def bury(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """Run BURY id [REASON text]: bury a taken job."""
-        reason = read_reason(Words(args, 2))
+        """Run BURY id [REASON text] [THEN PUT tube body ...]: bury a taken job, and put others."""
+        words = Words(args, 2)
+        reason, then = read_reason_then(words)
+        engine, session = self._engine, caller.connection.session
+        if then:
+            self.settle_then(caller, args[1], words, now, lambda job: engine.bury(session, job, now, reason))
+            return
         job = self.job(caller, args[1], now)
-        self.reply_with_outcome(caller, self._engine.bury(caller.connection.session, job, now, reason))
+        self.reply_with_outcome(caller, engine.bury(session, job, now, reason))
 
     def dig(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """Run DIG id [DELAY duration] [TTL duration] [PRIORITY n]: move one buried job back to its tube."""
@@ -470,18 +501,6 @@ def write_headers(reply: Reply, encoded: bytes) -> None:
         reply.bulk(value)
 
 
-def check_policy(caller: Caller, policy: TubePolicy) -> None:
-    """Raise an error if a tube policy would move jobs into a tube that the caller may not use."""
-    if policy.retry:
-        check_target(caller, parse_retry(policy.retry))
-
-
-def check_target(caller: Caller, retry: RetryPolicy) -> None:
-    """Raise an error if a retry policy would move jobs into a tube that the caller may not use."""
-    if retry.then == THEN_MOVE:
-        check_tube(caller, retry.target)
-
-
 def read_drafts(words: Words) -> list[Draft]:
     """Parse the jobs of a batch: options for all jobs, then for each job the word JOB, a body and its own options.
 
@@ -566,6 +585,20 @@ def read_reason(words: Words) -> bytes:
             raise words.unknown(["REASON"])
         reason = words.value()
     return reason
+
+
+def read_reason_then(words: Words) -> tuple[bytes, bool]:
+    """Return the value of the option REASON, and whether THEN follows, which is the next word then."""
+    reason = b""
+    while words.has_more():
+        word = words.option()
+        if word == b"THEN":
+            words.at -= 1
+            return reason, True
+        if word != b"REASON":
+            raise words.unknown(["REASON", "THEN"])
+        reason = words.value()
+    return reason, False
 
 
 def _parse_token(word: bytes) -> bytes:

@@ -31,7 +31,7 @@ from penstock.dialects.native.delivery_commands import (
     AckOrDeleteMany,
     DeliveryCommands,
     read_delay,
-    read_reason,
+    read_reason_then,
 )
 from penstock.dialects.native.packed_jobs import write_packed
 from penstock.dialects.native.search_reply import SearchReply, estimated_bytes, write_job_and_state
@@ -71,33 +71,50 @@ class JobCommands:
         self._native.reply_with_outcome(caller, self._engine.touch(caller.connection.session, job, now, more))
 
     def nack(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """Run JOB NACK id [REASON text]: report that a job failed. Its retry policy decides what follows."""
-        reason = read_reason(Words(args, 3))
+        """Run JOB NACK id [REASON text] [THEN PUT tube body ...].
+
+        Report that a job failed, and put others. Its retry policy decides what follows.
+        """
+        words = Words(args, 3)
+        reason, then = read_reason_then(words)
+        engine, session = self._engine, caller.connection.session
+        if then:
+            self._native.settle_then(caller, args[2], words, now, lambda job: engine.nack(session, job, now, reason))
+            return
         job = self._native.job(caller, args[2], now)
-        self._native.reply_with_outcome(caller, self._engine.nack(caller.connection.session, job, now, reason))
+        self._native.reply_with_outcome(caller, engine.nack(session, job, now, reason))
 
     def done(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """Run JOB DONE id result [AS bytes|text|json|msgpack] [TTL duration].
+        """Run JOB DONE id result [AS bytes|text|json|msgpack] [TTL duration] [THEN PUT tube body ...].
 
-        Ack a job and keep `result` in place of its body, for the time TTL.
+        Ack a job and keep `result` in place of its body, for the time TTL. Put other jobs in the same step.
         """
         words = Words(args, 4)
         kind = BODY_BYTES
         ttl = UNSET
-        while words.has_more():
+        then = False
+        while words.has_more() and not then:
             word = words.option()
             if word == b"AS":
                 kind = body_kind(words.value())
             elif word == b"TTL":
                 ttl = words.duration()
+            elif word == b"THEN":
+                words.at -= 1
+                then = True
             else:
-                raise words.unknown(["AS", "TTL"])
+                raise words.unknown(["AS", "TTL", "THEN"])
         check_kind(args[3], kind)
-        job = self._native.job(caller, args[2], now)
+        engine, session = self._engine, caller.connection.session
         self._native.context.reserve_log(len(args[3]))
-        self._native.reply_with_outcome(
-            caller, self._engine.done(caller.connection.session, job, args[3], kind, now, ttl)
-        )
+        if then:
+            done_as, done_ttl = kind, ttl
+            self._native.settle_then(
+                caller, args[2], words, now, lambda job: engine.done(session, job, args[3], done_as, now, done_ttl)
+            )
+            return
+        job = self._native.job(caller, args[2], now)
+        self._native.reply_with_outcome(caller, engine.done(session, job, args[3], kind, now, ttl))
 
     def move(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """Run JOB MOVE id tube [DELAY duration]: move a job to the end of another tube on this node."""

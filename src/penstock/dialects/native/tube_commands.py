@@ -21,7 +21,7 @@ from penstock.core.statistics.histogram import Histogram
 from penstock.core.tube import Tube
 from penstock.core.tube_patterns import Glob
 from penstock.dialects.native.arguments import Words, excerpt, parse_cursor, read_driver_options, read_json
-from penstock.dialects.native.delivery_commands import check_policy
+from penstock.dialects.native.permissions import check_policy
 from penstock.dialects.pages import SCAN_SLICE, PagedReply
 from penstock.node.caller import SLICE, Caller, SlicedCommand, check_tube
 from penstock.node.context import CommandContext

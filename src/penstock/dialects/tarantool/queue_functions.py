@@ -28,7 +28,7 @@ from penstock.core.policy import TubePolicy
 from penstock.core.states import NO_JOB, OK
 from penstock.core.tube import Tube
 from penstock.core.waits import PutWait, TakeWait, Waiting
-from penstock.dialects.native.delivery_commands import check_policy
+from penstock.dialects.native.permissions import check_policy
 from penstock.dialects.tarantool.calls import (
     Functions,
     Method,

@@ -21,6 +21,7 @@ _PUT: Final = (
     "[DEDUP id] [NACKS n] [OPTIONS json] [NUMBER n] [STATE ready|buried|done] [NEW] [AS bytes|text|json|msgpack] "
     "[HEADER name value]"
 )
+_THEN: Final = "THEN PUT tube body [option value ...] [THEN PUT ...]"
 _TUBE: Final = (
     "[TTL d] [TTR d] [PRIORITY n] [TTL-WHILE-TAKEN waits|kills] [KEY-LIMIT n] [FAIR yes|no] [CAPACITY n] "
     "[CAPACITY-BYTES n] [RETRY policy] [MAX-DELIVERIES n] [DEAD-LETTER tube] [KEEP yes|no] [ZOMBIE d] "
@@ -54,14 +55,19 @@ def native_rows(server: Server) -> list[Command]:
             *("Take jobs, or wait for one.", native.take),
         ),
         command(
-            "ack -2 wF write", "id [id ...]", "Acknowledge jobs. Return the number of acknowledged jobs.", native.ack
+            *("ack -2 wF write", f"id [id ...] | id {_THEN}"),
+            "Acknowledge jobs, and return their number. With THEN, also put jobs, and return their ids.",
+            native.ack,
         ),
         command(
             *("release -2 wF write", "id [DELAY d] [TTL d] [PRIORITY n] [KEY k] [OPTIONS json]"),
             *("Return a job to its tube unfinished.", native.release),
         ),
         command("requeue 2 wF write", "id", "Return a job to the end of its tube.", native.requeue),
-        command("bury -2 wF write", "id [REASON text]", "Bury a job, with a reason.", native.bury),
+        command(
+            *("bury -2 wF write", f"id [REASON text] [{_THEN}]"),
+            *("Bury a job, with a reason. With THEN, also put jobs.", native.bury),
+        ),
         command("dig -2 wF write", "id [DELAY d] [TTL d] [PRIORITY n]", "Make a buried job ready again.", native.dig),
         command(
             *("kick -2 w write", "tube [count] [DELAY d] [TTL d]"),
@@ -69,12 +75,14 @@ def native_rows(server: Server) -> list[Command]:
         ),
         command("job touch -3 wF write", "id [d]", "Restart the TTR of a taken job, or add a time to it.", jobs.touch),
         command(
-            *("job nack -3 wF write", "id [REASON text]"),
-            *("Return a job because it failed. Its retry policy decides what follows.", jobs.nack),
+            *("job nack -3 wF write", f"id [REASON text] [{_THEN}]"),
+            "Return a job because it failed. Its retry policy decides what follows. With THEN, also put jobs.",
+            jobs.nack,
         ),
         command(
-            *("job done -4 wmF write", "id result [AS bytes|text|json|msgpack] [TTL d]"),
-            *("Acknowledge a job, and keep its result in place of its body for a day, or for TTL.", jobs.done),
+            *("job done -4 wmF write", f"id result [AS bytes|text|json|msgpack] [TTL d] [{_THEN}]"),
+            "Acknowledge a job, and keep its result as its body for a day, or for TTL. With THEN, also put jobs.",
+            jobs.done,
         ),
         command("job delete -3 w write", "id [id ...]", "Delete jobs in any state. Return their number.", jobs.delete),
         command(
