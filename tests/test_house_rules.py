@@ -87,6 +87,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "dashboard": {"_extras", "_version", "core", "web"},
     "testing": {"core", "wire", "cluster", "dialects", "journal", "node", "host", "embedded", "client", "server"},
     "opening": {"api", "api_async", "core", "keywords", "options", "embedded", "embedded_async", "client"},
+    "telemetry": {"_extras", "_version", "api", "api_async", "client", "embedded", "embedded_async"},
     "tasks": {"api", "api_async", "client", "core", "keywords", "opening", "options", "wire"},
     "penstock": {
         "_version",

