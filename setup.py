@@ -93,6 +93,7 @@ GROUPS = {
         "dialects/native/stage_commands.py",
         "dialects/tarantool/queue15_functions.py",
         "dialects/native/tube_commands.py",
+        "dialects/native/tube_summaries.py",
         "dialects/xqueue/statuses.py",
         "dialects/xqueue/arguments.py",
         "dialects/xqueue/calls.py",

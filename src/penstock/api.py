@@ -463,6 +463,22 @@ class Tube(Interface, ABC):
         """Return the number of jobs in each state."""
 
     @abstractmethod
+    def keys(self, count: int = 100) -> list[dict[str, Any]]:
+        """Return up to `count` keys of the tube, those with the most ready jobs first.
+
+        Each has its `key` and its numbers of `ready` and `taken` jobs, and of `jobs` in any state. A tube without keys
+        returns an empty list.
+        """
+
+    @abstractmethod
+    def causes(self, count: int = 100) -> list[dict[str, Any]]:
+        """Return up to `count` causes of failure of the buried jobs, those with the most jobs first.
+
+        The cause is the reason without ids and counts of attempts. Each `cause` has its number of `jobs`, the time
+        at which the `oldest` of them was put, and its id as an `example`. At most 100,000 buried jobs are examined.
+        """
+
+    @abstractmethod
     def events(self) -> dict[str, int]:
         """Return how often each event happened to jobs of this tube since it was created."""
 

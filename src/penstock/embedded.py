@@ -21,6 +21,7 @@ from penstock.core import stages as stage_commands
 from penstock.core import states as s
 from penstock.core.batches import Stage as CoreStage
 from penstock.core.commands import edits
+from penstock.core.commands.key_counts import KeyCounts, check_summary_count
 from penstock.core.commands.scans import Emptying, Listing
 from penstock.core.engine import Engine
 from penstock.core.errors import (
@@ -127,6 +128,7 @@ from penstock.options import (
     to_bytes,
     to_text,
 )
+from penstock.search.cause_groups import CauseGroups
 from penstock.search.conditions import parse_condition
 from penstock.search.job_search import JobSearch
 
@@ -761,6 +763,42 @@ class Tube(api.Tube):
         with self._session.durable, self._session.lock, self._session:
             self._host.advance()
             return _states(self._live())
+
+    def keys(self, count: int = 100) -> list[dict[str, Any]]:
+        check_summary_count(integer(count, "count"))
+        counts = KeyCounts(self._live(), count)
+        while True:
+            with self._session.durable, self._session.lock, self._session:
+                self._host.advance()
+                self._live()
+                if counts.step(_SLICE_JOBS):
+                    break
+        with self._session.durable, self._session.lock, self._session:
+            found = counts.found()
+        return [
+            {"key": to_text(each.name), "ready": each.ready, "taken": each.taken, "jobs": each.jobs} for each in found
+        ]
+
+    def causes(self, count: int = 100) -> list[dict[str, Any]]:
+        check_summary_count(integer(count, "count"))
+        groups: CauseGroups | None = None
+        while True:
+            with self._session.durable, self._session.lock, self._session:
+                self._host.advance()
+                if groups is None:
+                    groups = CauseGroups(self._live())
+                if groups.step(_SLICE_JOBS):
+                    break
+        ids = self._host.ids
+        return [
+            {
+                "cause": each.cause,
+                "jobs": each.jobs,
+                "oldest": each.oldest / 1000,
+                "example": ids.long(each.example.id, each.example.ttl_minutes).decode(),
+            }
+            for each in groups.found()[:count]
+        ]
 
     def events(self) -> dict[str, int]:
         with self._session.durable, self._session.lock, self._session:

@@ -61,6 +61,41 @@ async def test_the_sessions_have_their_held_jobs_and_waiting_takes(queue: Any, f
     await (await take).ack()
 
 
+async def test_the_keys_with_the_longest_backlog_come_first(queue: Any) -> None:
+    tube = await queue.tube("keyed", "utubettl", key_limit=2)
+    for key, count in (("a", 2), ("b", 5), ("c", 3)):
+        await tube.put_many(["x"] * count, key=key)
+    await tube.put("late", key="a", delay=60)
+    jobs = [await tube.take(key="b") for _ in range(2)]
+    assert await tube.keys(2) == [
+        {"key": "b", "ready": 3, "taken": 2, "jobs": 5},
+        {"key": "c", "ready": 3, "taken": 0, "jobs": 3},
+    ]
+    assert [each["key"] for each in await tube.keys()] == ["b", "c", "a"]
+    for job in jobs:
+        await job.ack()
+    assert await (await queue.tube("plain", "fifo")).keys() == []
+    for wrong in (0, -1, 1_001):
+        assert await code_of(tube.keys(wrong)) == "RANGE" == await code_of(tube.causes(wrong))
+
+
+async def test_buried_jobs_are_grouped_by_cause(queue: Any) -> None:
+    tube = await queue.tube("failed", "fifottl")
+    assert await tube.causes() == []
+    oldest = await tube.put("x")
+    await oldest.bury("order 1000001 not found")
+    for reason in ("order 1000002 not found", "failed 3 times, at last: 503", "503", "503", ""):
+        await (await tube.put("x")).bury(reason)
+    found = await tube.causes()
+    assert [(each["cause"], each["jobs"]) for each in found] == [
+        ("503", 3),
+        ("order … not found", 2),
+        ("no reason given", 1),
+    ]
+    assert found[1]["example"] == oldest.id and found[1]["oldest"] == (await oldest.meta())["created"]
+    assert len(await tube.causes(1)) == 1
+
+
 async def test_a_scan_finds_every_job_page_by_page(queue: Any) -> None:
     tube, other = await queue.tube("scanned"), await queue.tube("other")
     bodies = [str(number) for number in range(25)]

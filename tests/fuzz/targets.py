@@ -188,7 +188,7 @@ _WORDS = b"""
     MYID INFO MEET FORGET LEAVING SOFT HARD 127.0.0.1 ::1 FLUSHALL ERROR STRUCTSIZE SEGFAULT RESTART AUTH default 2 3
     DOCS * max* maxmemory max-body maxclients requirepass timeout hz loglevel appendfsync latency-monitor-threshold
     create alter stats drop truncate release scan touch delete peek meta wait done snatch restart switch move named nack
-    priority run edit WHERE EXAMINE body.user~==~42 age<1~and~not~key
+    keys causes priority run edit WHERE EXAMINE body.user~==~42 age<1~and~not~key
     POLICY {"type":"x"} TEMPORARY CAPACITY KEY-LIMIT KEEP ZOMBIE MAX-DELIVERIES DEAD-LETTER FAIR fifo utubettl stube
     JOB AND TTR PRIORITY KEY URGENT ONCE NAME UNIQUE DEDUP AS json text bytes GRACE REASON MATCH TUBE IDS ready taken
     HEADER HEADER HEADERS WITHHEADERS delayed buried zombie gone 5x 1ms 1.5h forever q#0 q#1 r#0 #

@@ -116,6 +116,8 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "TUBE LIST": lambda queue: queue.tubes(),
     "TUBE SCAN": lambda queue: queue.overview(),
     "SESSION SCAN": lambda queue: queue.sessions(),
+    "TUBE KEYS": lambda queue: queue.find_tube("q").keys(),
+    "TUBE CAUSES": lambda queue: queue.find_tube("q").causes(),
     "TUBE STATS": lambda queue: queue.find_tube("q").info(),
     "TUBE TRUNCATE": lambda queue: queue.find_tube("q").truncate(),
     "TUBE PAUSE": lambda queue: queue.find_tube("q").pause(),

@@ -444,6 +444,12 @@ class AsyncTube(KnownTube, api_async.AsyncTube):
     async def stats(self) -> dict[str, int]:
         return await self._call(commands.tube_stats(self._raw, commands.states))
 
+    async def keys(self, count: int = 100) -> list[dict[str, Any]]:
+        return await self._call(commands.tube_keys(self._raw, count))
+
+    async def causes(self, count: int = 100) -> list[dict[str, Any]]:
+        return await self._call(commands.tube_causes(self._raw, count))
+
     async def events(self) -> dict[str, int]:
         return await self._call(commands.tube_stats(self._raw, lambda answer: commands.counts(answer[b"events"])))
 

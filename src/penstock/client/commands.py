@@ -712,6 +712,40 @@ def tube_stats(name: bytes, read: Callable[[Reply], T]) -> Call[T]:
     return Call([b"TUBE", b"STATS", name], read, REPEAT)
 
 
+def tube_keys(tube: bytes, count: int) -> Call[list[dict[str, Any]]]:
+    """Ask for the keys of a tube with the most ready jobs."""
+
+    def read(answer: Reply) -> list[dict[str, Any]]:
+        return [
+            {
+                "key": to_text(octets(each[b"key"])),
+                "ready": number(each[b"ready"]),
+                "taken": number(each[b"taken"]),
+                "jobs": number(each[b"jobs"]),
+            }
+            for each in items(answer[b"keys"])
+        ]
+
+    return Call([b"TUBE", b"KEYS", tube, b"COUNT", b"%d" % integer(count, "count")], read, REPEAT)
+
+
+def tube_causes(tube: bytes, count: int) -> Call[list[dict[str, Any]]]:
+    """Ask for the causes of failure of the buried jobs of a tube."""
+
+    def read(answer: Reply) -> list[dict[str, Any]]:
+        return [
+            {
+                "cause": to_text(octets(each[b"cause"])),
+                "jobs": number(each[b"jobs"]),
+                "oldest": number(each[b"oldest"]) / 1000,
+                "example": to_text(octets(each[b"example"])),
+            }
+            for each in items(answer[b"causes"])
+        ]
+
+    return Call([b"TUBE", b"CAUSES", tube, b"COUNT", b"%d" % integer(count, "count")], read, REPEAT)
+
+
 def alter(name: bytes, options: dict[str, Any]) -> Call[TubePolicy]:
     check_keywords("alter", options, TUBE_KEYWORDS)
     altered(PRESETS[DEFAULT_TYPE], **options)

@@ -430,6 +430,12 @@ class Tube(KnownTube, api.Tube):
     def stats(self) -> dict[str, int]:
         return self._call(commands.tube_stats(self._raw, commands.states))
 
+    def keys(self, count: int = 100) -> list[dict[str, Any]]:
+        return self._call(commands.tube_keys(self._raw, count))
+
+    def causes(self, count: int = 100) -> list[dict[str, Any]]:
+        return self._call(commands.tube_causes(self._raw, count))
+
     def events(self) -> dict[str, int]:
         return self._call(commands.tube_stats(self._raw, lambda answer: commands.counts(answer[b"events"])))
 

@@ -225,7 +225,7 @@ COMMANDS: dict[str, tuple[int, list[str | int]]] = {
     "job held": (WRITE, []),
     "tube create": (WRITE, ["native"]),
     "tube pause": (WRITE, ["native", "none"]),
-    **{f"tube {word}": (READ, ["native"]) for word in ("info", "stats")},
+    **{f"tube {word}": (READ, ["native"]) for word in ("info", "stats", "keys", "causes")},
     "tube list": (READ, []),
     "tube scan": (READ, [0]),
     **{f"tube {word}": (ADMIN, ["nosuch"]) for word in ("drop", "truncate", "release")},

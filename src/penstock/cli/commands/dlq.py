@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 app = CommandGroup(help="Show dead letters (jobs that failed too often) and retry them.")
 
-_NO_REASON = "(no reason was given)"
-
 
 @app.command("ls")
 def list_(*, target: Target, out: Output) -> None:
@@ -62,7 +60,13 @@ def show(
     target: Target,
     out: Output,
 ) -> None:
-    """Show why jobs of a tube are buried: each reason with its number of jobs, the oldest age and an example."""
+    """Show why jobs of a tube are buried: each cause with its number of jobs, the oldest age and the oldest job.
+
+    Reasons that differ only in ids and in numbers of attempts have one cause.
+    """
+    from penstock.host.clock import wall_ms
+    from penstock.search.causes import cause_of
+
     wanted = checked_condition(where)
     groups: dict[str, Record] = {}
     with target.open() as queue:
@@ -72,11 +76,18 @@ def show(
             columns = [column("id"), Column("tries", lambda record: record["deliveries"]), reason]
             out.table(found, [*columns, Column("body", body_text, wide=True)], _nothing_buried(tube, where))
             return
-        for record in found:
-            why = record["reason"] or _NO_REASON
-            row = groups.setdefault(why, {"reason": why, "jobs": 0, "oldest": 0.0, "example": record["id"]})
-            row["jobs"] += 1
-            row["oldest"] = max(row["oldest"], record["age"])
+        if wanted is None:
+            now = wall_ms() / 1_000
+            for each in find_tube(queue, tube).causes(1_000):
+                row = {"reason": each["cause"], "jobs": each["jobs"], "oldest": max(0.0, now - each["oldest"])}
+                groups[each["cause"]] = {**row, "example": each["example"]}
+        else:
+            for record in found:
+                why = cause_of(record["reason"])
+                row = groups.setdefault(why, {"reason": why, "jobs": 0, "oldest": 0.0, "example": record["id"]})
+                row["jobs"] += 1
+                if record["age"] > row["oldest"]:
+                    row |= {"oldest": record["age"], "example": record["id"]}
     rows = sorted(groups.values(), key=lambda row: -row["jobs"])
     oldest = Column("oldest", lambda row: seconds_text(row["oldest"]))
     columns = [column("jobs"), oldest, column("example"), Column("reason", lambda row: row["reason"], wide=True)]

@@ -12,6 +12,7 @@ from mypy_extensions import i64
 
 from penstock.core import states as s
 from penstock.core import views
+from penstock.core.commands.key_counts import check_summary_count
 from penstock.core.commands.scans import Emptying
 from penstock.core.engine import Engine
 from penstock.core.errors import BadSyntax, OutOfRange, Unsupported
@@ -22,6 +23,11 @@ from penstock.core.tube import Tube
 from penstock.core.tube_patterns import Glob
 from penstock.dialects.native.arguments import Words, excerpt, parse_cursor, read_driver_options, read_json
 from penstock.dialects.native.permissions import check_policy
+from penstock.dialects.native.tube_summaries import (
+    SUMMARY_COUNT_DEFAULT,
+    CausesReply,
+    KeysReply,
+)
 from penstock.dialects.pages import SCAN_SLICE, PagedReply
 from penstock.node.caller import SLICE, Caller, SlicedCommand, check_tube
 from penstock.node.context import CommandContext
@@ -137,6 +143,16 @@ class TubeCommands:
         self._engine.advance(now)
         self.context.run_sliced(caller, scan, now)
 
+    def keys(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """Run TUBE KEYS name [COUNT n]: reply with the keys of a tube that have the most ready jobs."""
+        count = _summary_count(Words(args, 3))
+        self.context.run_sliced(caller, KeysReply(self._tube(caller, args[2], now), count), now)
+
+    def causes(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """Run TUBE CAUSES name [COUNT n]: reply with the causes of failure that most buried jobs of a tube have."""
+        count = _summary_count(Words(args, 3))
+        self.context.run_sliced(caller, CausesReply(self.context, self._tube(caller, args[2], now), count), now)
+
     def alter(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """Run TUBE ALTER name [TYPE type] [option value ...] [POLICY json]: change the policy of a tube."""
         tube = self._tube(caller, args[2], now)
@@ -186,6 +202,16 @@ class TubeCommands:
 
     def _write_info(self, reply: Reply, tube: Tube) -> None:
         _write_info(reply, tube, _encode_policy(tube.policy, reply.resp3))
+
+
+def _summary_count(words: Words) -> int:
+    """Read the option COUNT of a command that summarises a tube."""
+    count = SUMMARY_COUNT_DEFAULT
+    while words.has_more():
+        if words.option() != b"COUNT":
+            raise words.unknown(["COUNT"])
+        count = check_summary_count(words.integer())
+    return count
 
 
 def _read_policy(

@@ -162,6 +162,14 @@ def native_rows(server: Server) -> list[Command]:
             *("tube scan -3 r read", "cursor [COUNT n] [MATCH pattern] [POLICY]"),
             *("Iterate over the tubes and their numbers of jobs, or their policies.", tubes.scan),
         ),
+        command(
+            *("tube keys -3 r read", "name [COUNT n]"),
+            *("Show the keys of a tube that have the most ready jobs.", tubes.keys),
+        ),
+        command(
+            *("tube causes -3 r read", "name [COUNT n]"),
+            *("Count the buried jobs of a tube by the cause of their failure.", tubes.causes),
+        ),
         command("tube list 2 r read", "", "List the names of all tubes.", tubes.names),
         # All nodes of a cluster
         command("global qlen 3 rF read", "queue", "Count the jobs of a queue on all reachable nodes.", everywhere.qlen),
