@@ -38,6 +38,7 @@ from penstock.cli.commands import (
     take,
     top,
     tube,
+    worker,
 )
 from penstock.cli.commands.cluster.group import app as cluster
 from penstock.cli.commands.pipeline.group import app as pipeline
@@ -71,6 +72,7 @@ app.command(rich_help_panel=WATCH)(sim.sim)
 app.command(rich_help_panel=SERVER, context_settings={"ignore_unknown_options": True})(serve.serve)
 app.command(rich_help_panel=SERVER)(api.api)
 app.command(rich_help_panel=SERVER)(dashboard.dashboard)
+app.command(rich_help_panel=SERVER)(worker.worker)
 app.add_typer(config.app, name="config", rich_help_panel=SERVER)
 app.command(rich_help_panel=SERVER)(backup.backup)
 app.command(rich_help_panel=SERVER)(backup.restore)

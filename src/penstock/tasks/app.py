@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import functools
+import math
 import os
 import threading
 import weakref
@@ -23,12 +24,14 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar, Unpack, cast, overload
 
 from penstock import api, api_async
+from penstock.client.async_queue import connect_async
+from penstock.client.queue import connect
 from penstock.client.url import DEFAULT_URL, VARIABLE
 from penstock.core.errors import CommandError, InUse, OutOfRange, TubeExists, UnknownTube
 from penstock.core.policy import TubePolicy
 from penstock.keywords import check_keywords
 from penstock.opening import open_async
-from penstock.options import Duration, NewJob, Seconds, TubeOptions, duration_ms
+from penstock.options import Duration, NewJob, Seconds, TubeOptions, duration_ms, integer
 from penstock.tasks import logs
 from penstock.tasks.attempt import NO_LINK
 from penstock.tasks.call import TaskCall
@@ -36,8 +39,9 @@ from penstock.tasks.context import Context, RunningJob
 from penstock.tasks.declaration import RESULT_TTL_S, TaskDeclaration, TaskOptions
 from penstock.tasks.failures import BadTask
 from penstock.tasks.handle import AsyncHandle, Handle
-from penstock.tasks.message import Codec
+from penstock.tasks.message import Codec, process_name
 from penstock.tasks.middleware import Middleware, Pipeline
+from penstock.tasks.process_state import ProcessState
 from penstock.tasks.running import run_until_signal
 from penstock.tasks.task import AsyncTask, BaseTask, Task
 from penstock.tasks.tubes import DeclaredTube, declared_tubes, is_newer, version_key
@@ -51,6 +55,9 @@ H = TypeVar("H", bound=Handle[Any] | AsyncHandle[Any])
 CONCURRENCY: Final = 10
 # How long a worker waits for running tasks when it stops.
 DRAIN_S: Final = 30
+
+# How long a worker's session keeps its jobs without a connection: enough for a new process to import the program.
+WORKER_GRACE_S: Final = 30
 
 _OPTIONS: Final = frozenset(TaskOptions.__dataclass_fields__) | {"name"}
 
@@ -215,8 +222,6 @@ class App:
                     if self.is_local:
                         self._queue = self.async_queue.sync
                     else:
-                        from penstock.client.queue import connect
-
                         self._queue = connect(self.url)
                     atexit.register(self.close)
         return self._queue
@@ -433,16 +438,37 @@ class App:
         self, tubes: Sequence[str] | None = None, *, concurrency: int = CONCURRENCY, drain: Seconds = DRAIN_S
     ) -> Worker:
         """Return a worker for the present event loop. `await worker.run()` runs it until `worker.stop()` is called."""
-        names = self.worker_tubes(tubes)
+        self.worker_tubes(tubes)
+        return self.worker_on(await self.worker_queue(), tubes, concurrency=concurrency, drain=drain)
+
+    async def worker_queue(self) -> api_async.AsyncQueue:
+        """Return the queue of a worker: a session of its own, which keeps its jobs while the server restarts."""
+        if self.is_local:
+            return await self.async_queue.session()
+        return connect_async(self.url, grace=WORKER_GRACE_S, retry_for=math.inf, name=f"worker:{process_name()}")
+
+    def worker_on(
+        self,
+        queue: api_async.AsyncQueue,
+        tubes: Sequence[str] | None = None,
+        *,
+        concurrency: int = CONCURRENCY,
+        drain: Seconds = DRAIN_S,
+        state: ProcessState | None = None,
+    ) -> Worker:
+        """Return a worker that uses this queue. It closes the queue at its end."""
+        if integer(concurrency, "concurrency") < 1:
+            raise OutOfRange("concurrency must be at least 1")
         return Worker(
-            await self.async_queue.session(),
-            functools.partial(self.ensure_tubes, names),
+            queue,
+            functools.partial(self.ensure_tubes, self.worker_tubes(tubes)),
             self.tasks,
             middleware=self.pipeline,
             codec=self.codec,
             producer=self,
             concurrency=concurrency,
             drain_s=_seconds(drain, "drain"),
+            state=state,
         )
 
     def worker_tubes(self, names: Sequence[str] | None) -> list[str]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import Any, cast
 
@@ -41,29 +42,36 @@ class _NoLink:
 NO_LINK = _NoLink()
 
 
+def _no_link(_: Attempt) -> TaskLink:
+    return NO_LINK
+
+
 class Attempt:
     """One delivery of a job to this worker."""
 
     __slots__ = (
+        "abandoned",
         "context",
         "delay",
         "ending",
         "error",
         "handle",
         "job",
-        "link",
+        "make_link",
         "reason",
+        "reports",
         "result",
         "slot",
         "started_at",
+        "taken_at",
         "task",
         "thread",
     )
 
-    def __init__(self, job: api_async.AsyncJob, task: TaskDeclaration[Any]) -> None:
+    def __init__(self, job: api_async.AsyncJob, task: TaskDeclaration[Any], taken_at: float) -> None:
         self.job = job
         self.task = task
-        self.link: TaskLink = NO_LINK
+        self.make_link: Callable[[Attempt], TaskLink] = _no_link  # Returns the link of the context.
         self.context: Context | None = None  # Created when it is needed.
         self.ending = Ending.NONE
         self.error: BaseException | None = None
@@ -73,7 +81,10 @@ class Attempt:
         self.handle: asyncio.Task[None] | None = None  # The asyncio task of an async function.
         self.thread = 0  # The id of the thread of a plain function.
         self.slot = -1  # The place in the state file of the process, while it runs.
+        self.taken_at = taken_at
         self.started_at = 0.0
+        self.abandoned = False  # It has ended for the queue, but its thread still runs the function.
+        self.reports: deque[Progress] = deque()  # Reports that are not sent yet.
 
     @property
     def puts(self) -> Sequence[TaskCall[Any]]:
@@ -85,5 +96,5 @@ class Attempt:
         if self.context is None:
             job = self.job
             running = RunningJob(job.id, job.tube, self.task.name, job.deliveries, job.headers)
-            self.context = Context(running, self.link)
+            self.context = Context(running, self.make_link(self))
         return self.context

@@ -38,14 +38,19 @@ PARENT: Final = "parent"
 _ONE_FIELD: Final = b"\x91"
 
 
+def process_name() -> str:
+    """Return the name of this process: its host and its process id."""
+    return _name_of(os.getpid())
+
+
 @functools.cache
-def _process_name(pid: int) -> str:
+def _name_of(pid: int) -> str:
     return f"{socket.gethostname()}/{pid}"
 
 
 def task_headers(task: str, tags: Iterable[str]) -> dict[str, str | bytes]:
     """Return the headers of a new job."""
-    headers: dict[str, str | bytes] = {TASK: task, PRODUCER: _process_name(os.getpid())}
+    headers: dict[str, str | bytes] = {TASK: task, PRODUCER: process_name()}
     if tags:
         headers[TAGS] = ",".join(tags)
     return headers

@@ -103,6 +103,7 @@ class Settler:
             await job.delete()
         elif ending == Ending.RELEASE:
             await job.release()
+        # LOST: the queue has ended it already.
 
     async def _put_next(self, attempt: Attempt) -> None:
         for call in attempt.puts:

@@ -15,9 +15,9 @@ from penstock.tasks.attempt import Attempt
 
 
 class TaskThreads:
-    """Up to `most` threads, each of which calls `run` for one attempt at a time."""
+    """Up to `most` threads, each of which calls `run` for one attempt at a time, until it returns False."""
 
-    def __init__(self, most: int, run: Callable[[Attempt], None]) -> None:
+    def __init__(self, most: int, run: Callable[[Attempt], bool]) -> None:
         self._most = most
         self._run_one = run
         self._waiting: SimpleQueue[Attempt | None] = SimpleQueue()
@@ -36,6 +36,11 @@ class TaskThreads:
         # A daemon, because a task that never returns must not keep the process alive.
         threading.Thread(target=self._run, name=f"penstock-task-{self._threads}", daemon=True).start()
 
+    @property
+    def has_waiting(self) -> bool:
+        """Whether an attempt waits for a thread."""
+        return not self._waiting.empty()
+
     def withdraw(self) -> list[Attempt]:
         """Remove and return the attempts that no thread has begun."""
         found: list[Attempt] = []
@@ -51,11 +56,12 @@ class TaskThreads:
             self._waiting.put(None)
 
     def _run(self) -> None:
-        while True:
+        is_usable = True
+        while is_usable:
             self._idle += 1
             attempt = self._waiting.get()
             self._idle -= 1
             if attempt is None:
                 return
             # A context of its own, so that one task does not see the context variables of another.
-            contextvars.copy_context().run(self._run_one, attempt)
+            is_usable = contextvars.copy_context().run(self._run_one, attempt)

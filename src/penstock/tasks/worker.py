@@ -1,10 +1,9 @@
 """A worker: takes jobs, runs their tasks, and reports how they end.
 
-    queue -- take many --> attempts -- threads or asyncio tasks --> ends -- Settler: ack many --> queue
+    queue -- take many --> attempts -- Runner: threads, asyncio tasks --> ends -- Settler: ack many --> queue
 
-One event loop does everything except plain functions, which run in threads. The worker takes as many jobs ahead as it
-finishes in about a tenth of a second, so that short tasks need few commands and long tasks do not wait in a worker
-that is busy. Tasks run at most `concurrency` at a time.
+The worker takes as many jobs ahead as it finishes in about a tenth of a second, so that short tasks need few commands
+and long tasks do not wait in a worker that is busy.
 """
 
 from __future__ import annotations
@@ -12,21 +11,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final
 
 from penstock import api_async
-from penstock.core.errors import Closed, PenstockError, UnknownTube
+from penstock.core.errors import Closed, CommandError, PenstockError, UnknownTube
+from penstock.core.limits import NEVER, UNSET
+from penstock.options import duration_ms
 from penstock.tasks import message
 from penstock.tasks.attempt import Attempt, Ending
 from penstock.tasks.declaration import TaskDeclaration
 from penstock.tasks.execution import Execution
+from penstock.tasks.leases import Leases
 from penstock.tasks.middleware import Pipeline
+from penstock.tasks.parking import LOOK_S, park, return_parked
+from penstock.tasks.process_state import HEARTBEAT_S, ProcessState
+from penstock.tasks.runner import Runner
 from penstock.tasks.settling import Settler
 from penstock.tasks.task import Producer
-from penstock.tasks.threads import TaskThreads
 
 _log = logging.getLogger("penstock.tasks")
 
@@ -36,6 +38,8 @@ _AHEAD_MAX: Final = 1_000
 _AHEAD_S: Final = 0.1
 # The pause after a take that failed for a reason that does not pass quickly.
 _FAILED_TAKE_S: Final = 1.0
+# How long a worker waits for the ends of tasks that it has cancelled.
+_CANCELLED_S: Final = 2.0
 
 
 class Worker:
@@ -52,196 +56,218 @@ class Worker:
         producer: Producer,
         concurrency: int,
         drain_s: float,
+        state: ProcessState | None = None,
     ) -> None:
         self._queue = queue
         self._find_tubes = find_tubes
+        self._tubes: list[api_async.AsyncTube] = []
         self._tasks = tasks
-        self._execution = Execution(middleware, codec)
         self._concurrency = concurrency
         self._drain_s = drain_s
+        self._state = state
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
         self._room = asyncio.Event()
-        self._ready: deque[Attempt] = deque()  # Taken, but neither started nor passed to the threads.
-        self._held = 0  # The number of attempts that are not settled.
-        self._in_threads = 0
-        self._in_tasks = 0
-        self._running: set[Attempt] = set()  # Attempts of async functions that have started.
-        self._ended: deque[Attempt] = deque()
-        self._is_flush_due = False
+        self._held: dict[str, Attempt] = {}  # The attempts that are not settled, by the id of the job.
+        self._parking: set[asyncio.Task[None]] = set()
         self._rate = 0.0  # Ends per second, smoothed.
         self._rate_at = self._loop.time()
-        self._threads = TaskThreads(concurrency, self._run_in_thread)
-        self._settler = Settler(queue, middleware, producer, self._after_settling)
+        self._runner = Runner(Execution(middleware, codec), concurrency, state, self._on_ended)
+        self._settler = Settler(queue, middleware, producer, self._on_settled)
+        self._leases = Leases(self._loop, self._ttr_s, self._on_lost)
         self._idle = asyncio.Event()
         self._idle.set()
+        self.started = asyncio.Event()  # Set when the worker takes jobs.
         self.finished = 0  # The number of attempts that have ended since the start.
+
+    @property
+    def running(self) -> int:
+        """The number of jobs that the worker holds."""
+        return len(self._held)
 
     def stop(self) -> None:
         """Take no more jobs, and end when the running tasks have ended or the drain time is over."""
         self._stopping.set()
 
+    async def close(self) -> None:
+        """End the session of this worker. Jobs that it still holds return to their tubes."""
+        await self._queue.close()
+
     async def run(self) -> None:
         """Run until `stop` is called."""
-        tubes = await self._find_tubes(self._queue)
-        fetching = asyncio.ensure_future(self._fetch(tubes))
+        parts = [asyncio.ensure_future(part) for part in (self._fetch(), self._look_for_parked(), self._tick())]
         stopping = asyncio.ensure_future(self._stopping.wait())
         try:
-            await asyncio.wait([fetching, stopping], return_when=asyncio.FIRST_COMPLETED)
-            if fetching.done():
-                fetching.result()
+            await asyncio.wait([parts[0], stopping], return_when=asyncio.FIRST_COMPLETED)
         finally:
-            stopping.cancel()
-            fetching.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await fetching
+            if self._state is not None:
+                self._state.set_ready(False)
+            for part in (parts[0], parts[1], stopping):
+                part.cancel()
+            ended = await asyncio.gather(*parts[:2], return_exceptions=True)
             await self._drain()
+            parts[2].cancel()
+            _log.info("worker stopped: finished=%d", self.finished)
+        for error in ended:
+            if isinstance(error, Exception):
+                raise error
 
     # Taking
 
-    async def _fetch(self, tubes: list[api_async.AsyncTube]) -> None:
+    async def _start(self) -> None:
+        """Find the tubes. Wait for the server, if it does not answer."""
+        self._tubes = await self._find_tubes(self._queue)
+        if self._state is not None:
+            self._state.begin(self._queue.token)
+            self._state.set_ready(True)
+        _log.info(
+            "worker started: tubes=%s tasks=%d concurrency=%d",
+            *(",".join(tube.name for tube in self._tubes), len(self._tasks), self._concurrency),
+        )
+        self.started.set()
+
+    async def _fetch(self) -> None:
+        await self._start()
         while True:
-            room = self._limit() - self._held
+            room = self._limit() - len(self._held)
             if room <= 0:
                 self._room.clear()
                 await self._room.wait()
                 continue
             try:
-                jobs = await self._queue.take(tubes, room, timeout=None)
+                jobs = await self._queue.take(self._tubes, room, timeout=None)
             except Closed:
                 raise
-            except UnknownTube:
-                tubes = await self._find_tubes(self._queue)
-                continue
             except PenstockError as error:
-                # The client has logged that the server is lost, and tried to reach it.
+                # The client has logged it if the server is lost, and has tried to reach it for some time.
                 _log.warning("take failed: error=%r", str(error))
                 await asyncio.sleep(_FAILED_TAKE_S)
+                if isinstance(error, UnknownTube):  # It was dropped.
+                    self._tubes = await self._find_tubes(self._queue)
                 continue
             self.admit(jobs)
 
     def _limit(self) -> int:
         """Return how many jobs to hold."""
-        ahead = int(self._rate * _AHEAD_S)
-        return min(_AHEAD_MAX, self._concurrency + ahead) if ahead > self._concurrency else self._concurrency
+        return min(_AHEAD_MAX, max(self._concurrency, int(self._rate * _AHEAD_S)))
 
     def admit(self, jobs: Iterable[api_async.AsyncJob]) -> None:
-        """Start the tasks of jobs that were taken, or as many of them as may run."""
+        """Run the tasks of jobs that this session holds."""
+        attempts: list[Attempt] = []
+        now = self._loop.time()
         for job in jobs:
-            self._held += 1
-            task = self._task_of(job)
+            headers = job.headers
+            task = self._tasks.get(headers[message.TASK]) if message.TASK in headers else self._only_task(job.tube)
             if task is None:
+                self._park(job, headers.get(message.TASK, ""))
                 continue
-            self._ready.append(Attempt(job, task))
-        self._idle.clear()
-        self._start_ready()
+            attempt = Attempt(job, task, now)
+            attempt.make_link = self._leases.link
+            self._held[job.id] = attempt
+            attempts.append(attempt)
+        if attempts:
+            self._idle.clear()
+            self._runner.submit(attempts)
 
-    def _task_of(self, job: api_async.AsyncJob) -> TaskDeclaration[Any] | None:
-        name = job.headers.get(message.TASK, "")
-        task = self._tasks.get(name)
-        if task is None:
-            _log.warning("unknown task: task=%s job=%s", name, job.id)
-        return task
+    def _only_task(self, tube: str) -> TaskDeclaration[Any] | None:
+        """Return the only task of a tube, for jobs that a client without tasks has put; None if it has several."""
+        found = [task for task in self._tasks.values() if task.options.tube == tube]
+        return found[0] if len(found) == 1 else None
 
-    # Running
+    # Jobs of unknown tasks
 
-    def _start_ready(self) -> None:
-        ready = self._ready
-        while ready:
-            attempt = ready[0]
-            if attempt.task.is_async:
-                if self._in_tasks + min(self._in_threads, self._concurrency) >= self._concurrency:
-                    return
-                self._start_task(ready.popleft())
-            else:
-                # Without async tasks, the number of threads is the limit, and threads fetch attempts by themselves.
-                if self._in_tasks and self._in_tasks + self._in_threads >= self._concurrency:
-                    return
-                self._in_threads += 1
-                self._threads.submit(ready.popleft())
+    def _park(self, job: api_async.AsyncJob, task: str) -> None:
+        parking = asyncio.ensure_future(self._quietly(park(self._queue, job, task)))
+        self._parking.add(parking)
+        parking.add_done_callback(self._parking.discard)
 
-    def _start_task(self, attempt: Attempt) -> None:
-        self._in_tasks += 1
-        self._running.add(attempt)
-        attempt.started_at = self._loop.time()
-        attempt.handle = self._loop.create_task(self._run_task(attempt))
+    async def _look_for_parked(self) -> None:
+        await self.started.wait()
+        while True:
+            await self._quietly(self._return_parked())
+            await asyncio.sleep(LOOK_S)
 
-    async def _run_task(self, attempt: Attempt) -> None:
+    async def _return_parked(self) -> None:
+        returned = await return_parked(self._queue, [tube.name for tube in self._tubes], self._tasks)
+        if returned:
+            _log.info("parked jobs returned: jobs=%d", returned)
+
+    async def _quietly(self, chore: Awaitable[None]) -> None:
         try:
-            await self._execution.run_async(attempt)
-        finally:
-            self._in_tasks -= 1
-            self._running.discard(attempt)
-            self._ended.append(attempt)
-            if not self._is_flush_due:
-                self._is_flush_due = True
-                self._loop.call_soon(self._flush)
+            await chore
+        except CommandError as error:
+            _log.warning("jobs of unknown tasks not moved: error=%r", str(error))
+        except PenstockError:
+            pass  # The server is gone. The client logs this.
 
-    def _run_in_thread(self, attempt: Attempt) -> None:
-        attempt.started_at = time.monotonic()
-        self._execution.run(attempt)
-        self._ended.append(attempt)
-        # Two threads may both see False. Then the second flush finds nothing.
-        if not self._is_flush_due:
-            self._is_flush_due = True
-            with contextlib.suppress(RuntimeError):  # The loop is closed: the worker has given up waiting.
-                self._loop.call_soon_threadsafe(self._flush)
+    # The ends of attempts
 
-    # Settling
-
-    def _flush(self) -> None:
-        """Send all ends that have occurred."""
-        # Before the loop, because a thread that appends now may not schedule another flush otherwise.
-        self._is_flush_due = False
-        ended: list[Attempt] = []
-        while self._ended:
-            attempt = self._ended.popleft()
-            if not attempt.task.is_async:
-                self._in_threads -= 1
-            ended.append(attempt)
-        if ended:
-            self._count(len(ended))
-            self._settler.send(ended)
-            self._start_ready()
-
-    def _count(self, ended: int) -> None:
-        """Update the rate at which attempts end."""
-        self.finished += ended
+    def _on_ended(self, attempts: list[Attempt]) -> None:
+        """Settle attempts, and measure the rate at which they end."""
+        self.finished += len(attempts)
         now = self._loop.time()
         passed = max(now - self._rate_at, 0.000_1)
-        weight = min(1.0, passed / _AHEAD_S)
-        self._rate += (ended / passed - self._rate) * weight
+        self._rate += (len(attempts) / passed - self._rate) * min(1.0, passed / _AHEAD_S)
         self._rate_at = now
+        self._settler.send(attempts)
 
-    def _after_settling(self, attempts: list[Attempt]) -> None:
-        self._held -= len(attempts)
+    def _on_settled(self, attempts: list[Attempt]) -> None:
+        for attempt in attempts:
+            self._held.pop(attempt.job.id, None)
         # Short tasks are taken many at a time: a take for each one that finishes would cost a command each.
-        if self._held < max(self._concurrency, self._limit() // 2):
+        if len(self._held) < max(self._concurrency, self._limit() // 2):
             self._room.set()
-        if self._held == 0:
+        if not self._held:
             self._idle.set()
+
+    def _on_lost(self, attempt: Attempt, why: str) -> None:
+        """Stop the work on a job that this session no longer holds."""
+        if attempt.ending == Ending.NONE:
+            _log.warning("job lost: task=%s job=%s reason=%r", attempt.task.name, attempt.job.id, why)
+            self._runner.end(attempt, Ending.LOST, why)
+
+    def _ttr_s(self, attempt: Attempt) -> float | None:
+        """Return the ttr of a job as far as it is known here: that of its task, or else of its tube."""
+        if attempt.task.options.ttr is not None:
+            ttr_ms = duration_ms(attempt.task.options.ttr, "ttr")
+        else:
+            tubes = (tube.policy.default_ttr_ms for tube in self._tubes if tube.name == attempt.job.tube)
+            ttr_ms = next(tubes, UNSET)
+        return None if ttr_ms in (UNSET, NEVER) else ttr_ms / 1_000
+
+    async def _tick(self) -> None:
+        """Write heartbeats. Release jobs that were taken ahead if the running tasks take longer than expected."""
+        finished = -1
+        while True:
+            if self._state is not None:
+                self._state.beat()
+            if self.finished == finished and self._runner.has_waiting:
+                self._release(self._runner.withdraw())
+            finished = self.finished
+            await asyncio.sleep(HEARTBEAT_S)
 
     # Stopping
 
     async def _drain(self) -> None:
         """Wait until the running tasks have ended, for up to the drain time. Then release their jobs."""
-        waiting = [*self._ready, *self._threads.withdraw()]
-        self._ready.clear()
-        for attempt in waiting:
-            attempt.ending = Ending.RELEASE
-        if waiting:
-            self._settler.send(waiting)
+        self._release(self._runner.withdraw())
         try:
             async with asyncio.timeout(self._drain_s):
                 await self._idle.wait()
         except TimeoutError:
-            _log.warning("drain time is over: running=%d", self._held)
-            for attempt in list(self._running):
-                if attempt.handle is not None:
-                    attempt.handle.cancel()
-        self._threads.stop()
+            _log.warning("drain time is over: running=%d", len(self._held))
+            self._runner.end_all(Ending.RELEASE, "")
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_CANCELLED_S):
+                    await self._idle.wait()
+        self._runner.stop()
         await self._settler.flush()
+        if self._parking:
+            await asyncio.wait(self._parking)
 
-    async def close(self) -> None:
-        """End the session of this worker. Jobs that it still holds return to their tubes."""
-        await self._queue.close()
+    def _release(self, attempts: list[Attempt]) -> None:
+        """Return jobs to their tubes whose tasks have not started."""
+        for attempt in attempts:
+            attempt.ending = Ending.RELEASE
+        if attempts:
+            self._settler.send(attempts)
