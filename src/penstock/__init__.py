@@ -107,11 +107,11 @@ if TYPE_CHECKING:
     from penstock.opening import open, open_async
     from penstock.options import JobOutcome, NewJob
     from penstock.tasks.app import App
-    from penstock.tasks.context import Context, LeaseLost, Progress
+    from penstock.tasks.context import Context, LeaseLost
     from penstock.tasks.failures import BadArguments, BadTask, Bury, Discard, ResultExpired, Retry, TaskFailed
     from penstock.tasks.handle import AsyncHandle, Handle
     from penstock.tasks.middleware import Middleware
-
+    from penstock.tasks.progress import Progress
 __all__ = [
     "App",
     "AsyncHandle",
@@ -237,10 +237,11 @@ _MODULES = {
     "opening": ["open", "open_async"],
     "options": ["JobOutcome", "NewJob"],
     "tasks.app": ["App"],
-    "tasks.context": ["Context", "LeaseLost", "Progress"],
+    "tasks.context": ["Context", "LeaseLost"],
     "tasks.failures": ["BadArguments", "BadTask", "Bury", "Discard", "ResultExpired", "Retry", "TaskFailed"],
     "tasks.handle": ["AsyncHandle", "Handle"],
     "tasks.middleware": ["Middleware"],
+    "tasks.progress": ["Progress"],
 }
 # All other public names are errors.
 _HOMES = dict.fromkeys((name for name in __all__ if name != "__version__"), "core.errors")

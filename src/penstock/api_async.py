@@ -630,9 +630,12 @@ class AsyncJob(Interface, ABC):
         """Return the unfinished job to the end of the tube. Raises OnlyOnce if it is delivered at most once."""
 
     @abstractmethod
-    async def nack(self, reason: str = "", *, then: AsyncFollowUps = ()) -> list[AsyncJob]:
+    async def nack(
+        self, reason: str = "", *, delay: Seconds | None = None, then: AsyncFollowUps = ()
+    ) -> list[AsyncJob]:
         """Report that the work on the job failed. The retry policy decides whether the job is tried again, and when.
 
+        `delay` replaces the pause before the next attempt. It does not change how many attempts there are.
         Raises OnlyOnce if the job is delivered at most once.
         """
 

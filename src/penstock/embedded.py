@@ -1074,9 +1074,12 @@ class Job(api.Job):
     def requeue(self) -> None:
         self._do(lambda engine, session, core, now: engine.requeue(session, core, now))
 
-    def nack(self, reason: str = "", *, then: api.FollowUps = ()) -> list[api.Job]:
+    def nack(self, reason: str = "", *, delay: Seconds | None = None, then: api.FollowUps = ()) -> list[api.Job]:
         raw = to_bytes(reason, "a reason")
-        return self._settle_then(lambda engine, session, core, now: engine.nack(session, core, now, raw), then)
+        delay_ms = UNSET if delay is None else duration_ms(delay, "delay")
+        return self._settle_then(
+            lambda engine, session, core, now: engine.nack(session, core, now, raw, delay_ms), then
+        )
 
     def bury(self, reason: str = "", *, then: api.FollowUps = ()) -> list[api.Job]:
         raw = to_bytes(reason, "a reason")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Coroutine
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -12,32 +10,13 @@ import pytest
 
 import penstock
 from penstock.tasks.worker import Worker
-
-LIMIT_S = 20
+from tests.tasks.running import run_with_worker
 
 
 @dataclass
 class Address:
     name: str
     since: datetime
-
-
-def run_with_worker(app: penstock.App, scenario: Coroutine[Any, Any, None]) -> None:
-    """Run a scenario while a worker of the app runs in the same event loop."""
-
-    async def main() -> None:
-        worker: Worker = await app.worker()
-        running = asyncio.create_task(worker.run())
-        try:
-            async with asyncio.timeout(LIMIT_S):
-                await scenario
-        finally:
-            worker.stop()
-            await running
-            await worker.close()
-            await app.aclose()
-
-    asyncio.run(main())
 
 
 def test_a_plain_and_an_async_task_return_their_results() -> None:
@@ -51,11 +30,11 @@ def test_a_plain_and_an_async_task_return_their_results() -> None:
     async def double(ctx: penstock.Context, x: int) -> tuple[int, int]:
         return 2 * x, ctx.attempt
 
-    async def scenario() -> None:
+    async def scenario(_: Worker) -> None:
         assert await (await add.aput(2, y=3)).result() == 5
         assert await (await double.aput(4)).result() == (8, 1)
 
-    run_with_worker(app, scenario())
+    run_with_worker(app, scenario)
 
 
 def test_arguments_and_results_keep_their_types() -> None:
@@ -65,11 +44,11 @@ def test_arguments_and_results_keep_their_types() -> None:
     def older(address: Address, by: timedelta) -> Address:
         return Address(address.name, address.since - by)
 
-    async def scenario() -> None:
+    async def scenario(_: Worker) -> None:
         put = await older.aput(Address("ann", datetime(2026, 1, 2, tzinfo=UTC)), by=timedelta(days=1))
         assert await put.result() == Address("ann", datetime(2026, 1, 1, tzinfo=UTC))
 
-    run_with_worker(app, scenario())
+    run_with_worker(app, scenario)
 
 
 def test_a_failure_becomes_the_reason_of_the_job() -> None:
@@ -79,12 +58,12 @@ def test_a_failure_becomes_the_reason_of_the_job() -> None:
     def fail() -> None:
         raise ValueError("no route")
 
-    async def scenario() -> None:
+    async def scenario(_: Worker) -> None:
         outcome = await (await fail.aput()).wait()
         assert outcome.outcome == "buried"
         assert outcome.reason.startswith("ValueError: no route\n") and "in fail" in outcome.reason
 
-    run_with_worker(app, scenario())
+    run_with_worker(app, scenario)
 
 
 def test_the_task_and_its_producer_are_in_the_headers_and_not_in_the_body() -> None:
@@ -131,9 +110,9 @@ def test_many_calls_are_put_and_run() -> None:
     def note(number: int) -> None:
         seen.append(number)
 
-    async def scenario() -> None:
+    async def scenario(_: Worker) -> None:
         handles = await note.aput_many(note.call(number) for number in range(1_000))
         assert all([await handle.wait() for handle in handles])
 
-    run_with_worker(app, scenario())
+    run_with_worker(app, scenario)
     assert sorted(seen) == list(range(1_000))

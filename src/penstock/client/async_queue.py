@@ -493,8 +493,10 @@ class AsyncJob(AsyncJobHandle):
     async def requeue(self) -> None:
         await self._finish(commands.requeue(self.id, self._hold()))
 
-    async def nack(self, reason: str = "", *, then: api_async.AsyncFollowUps = ()) -> list[api_async.AsyncJob]:
-        jobs = await self._settle(commands.nack(self.id, reason, self._hold()), then)
+    async def nack(
+        self, reason: str = "", *, delay: Seconds | None = None, then: api_async.AsyncFollowUps = ()
+    ) -> list[api_async.AsyncJob]:
+        jobs = await self._settle(commands.nack(self.id, reason, self._hold(), delay), then)
         self._facts.nacks += 1
         return jobs
 

@@ -1026,8 +1026,10 @@ def requeue(id: str, hold: int = 0) -> Call[None]:
     return _finish(id, hold, [b"REQUEUE", id.encode()], "ready", "gone", gives_back=True)
 
 
-def nack(id: str, reason: str, hold: int = 0) -> Call[None]:
+def nack(id: str, reason: str, hold: int = 0, delay: Seconds | None = None) -> Call[None]:
     words = [b"JOB", b"NACK", id.encode(), *_reason(reason)]
+    if delay is not None:
+        words += [b"DELAY", duration(duration_ms(delay, "delay"))]
     return _finish(id, hold, words, "ready", "delayed", "buried", "gone", gives_back=True)
 
 

@@ -477,8 +477,8 @@ class Job(JobHandle):
     def requeue(self) -> None:
         self._finish(commands.requeue(self.id, self._hold()))
 
-    def nack(self, reason: str = "", *, then: api.FollowUps = ()) -> list[api.Job]:
-        jobs = self._settle(commands.nack(self.id, reason, self._hold()), then)
+    def nack(self, reason: str = "", *, delay: Seconds | None = None, then: api.FollowUps = ()) -> list[api.Job]:
+        jobs = self._settle(commands.nack(self.id, reason, self._hold(), delay), then)
         self._facts.nacks += 1
         return jobs
 

@@ -779,20 +779,27 @@ class Engine(Driving):
         self.settle(now)
         return OK
 
-    def nack(self, session: Session, job: Job, now: i64, reason: bytes = b"") -> int:
-        """Report that a job failed. Its retry policy decides whether it is retried, buried, dropped or moved."""
+    def nack(self, session: Session, job: Job, now: i64, reason: bytes = b"", delay_ms: int = UNSET) -> int:
+        """Report that a job failed. Its retry policy decides whether it is retried, buried, dropped or moved.
+
+        If `delay_ms` is given, it replaces the delay of the retry policy, but not its maximum number of deliveries.
+        """
         check_reason(reason)
+        if delay_ms != UNSET:
+            check_finite(delay_ms, "delay")
         refusal = self._not_returnable(job, session)
         if refusal != OK:
             return refusal
         tube = self.tube_of(job)
         if tube.driven:
+            if delay_ms != UNSET:
+                raise Unsupported("the driver of the tube decides when a failed job is retried; nack without a delay")
             self._release(job, tube, {}, s.NACKED, now)
         if reason:
             job.ensure_extra().reason = reason
         job.nacks += 1
         if not tube.driven:
-            self._fail(job, tube, s.NACKED, now)
+            self._fail(job, tube, s.NACKED, now, i64(delay_ms))
         self.settle(now)
         return OK
 

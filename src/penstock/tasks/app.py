@@ -31,7 +31,7 @@ from penstock.core.errors import CommandError, InUse, OutOfRange, TubeExists, Un
 from penstock.core.policy import TubePolicy
 from penstock.keywords import check_keywords
 from penstock.opening import open_async
-from penstock.options import Duration, NewJob, Seconds, TubeOptions, duration_ms, integer
+from penstock.options import Duration, JobOutcome, NewJob, Seconds, TubeOptions, duration_ms, integer
 from penstock.tasks import logs
 from penstock.tasks.attempt import NO_LINK
 from penstock.tasks.call import TaskCall
@@ -333,7 +333,7 @@ class App:
         if self._handles is not None:
             for id in ids:
                 if (handle := self._handles.get(id)) is not None:
-                    handle.is_acked = True
+                    handle.outcome = JobOutcome("acked")
 
     def handle(self, id: str) -> Handle[Any]:
         """Return the handle of a job by its id. Raises UnknownJob if the job no longer exists."""

@@ -11,8 +11,9 @@ from typing import Any, cast
 from penstock import api_async
 from penstock.options import EncodedBody, Seconds
 from penstock.tasks.call import TaskCall
-from penstock.tasks.context import Context, Progress, RunningJob, TaskLink
+from penstock.tasks.context import Context, RunningJob, TaskLink
 from penstock.tasks.declaration import TaskDeclaration
+from penstock.tasks.progress import Progress
 
 
 class Ending(IntEnum):
@@ -26,7 +27,8 @@ class Ending(IntEnum):
     BURY = 5
     DISCARD = 6
     RELEASE = 7  # The worker stopped before the task ended.
-    LOST = 8  # The job was lost: it was cancelled, or its ttr has passed.
+    CANCELLED = 8  # The job was cancelled.
+    LOST = 9  # The session no longer holds the job, for example because its ttr has passed.
 
 
 class _NoLink:
@@ -59,6 +61,7 @@ class Attempt:
         "job",
         "make_link",
         "reason",
+        "reporter",
         "reports",
         "result",
         "slot",
@@ -84,7 +87,9 @@ class Attempt:
         self.taken_at = taken_at
         self.started_at = 0.0
         self.abandoned = False  # It has ended for the queue, but its thread still runs the function.
-        self.reports: deque[Progress] = deque()  # Reports that are not sent yet.
+        # Reports that are not sent yet, and the asyncio task that sends them. The queue keeps no more than 256, either.
+        self.reports: deque[Progress] = deque(maxlen=256)
+        self.reporter: asyncio.Task[None] | None = None
 
     @property
     def puts(self) -> Sequence[TaskCall[Any]]:

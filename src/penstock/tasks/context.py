@@ -6,12 +6,14 @@ and return immediately. The worker sends their effects from its event loop.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from penstock.core.errors import PenstockError
 from penstock.tasks import message
+from penstock.tasks.progress import Progress
 
 
 class LeaseLost(PenstockError):
@@ -37,21 +39,6 @@ class RunningJob:
         return message.tags_of(self.headers)
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """A report of a running task, as `handle.stream()` returns it."""
-
-    done: float | None = None  # How much is done; None for a message of `ctx.log`.
-    total: float | None = None
-    message: str = ""
-    partial: Any = None  # A partial result.
-
-    @property
-    def fraction(self) -> float | None:
-        """How much is done, from 0 to 1; None if this is unknown."""
-        return self.done / self.total if self.done is not None and self.total else None
-
-
 class PutCall(Protocol):
     """A call of a task, as `task.call(…)` returns it."""
 
@@ -73,13 +60,14 @@ class TaskLink(Protocol):
 class Context:
     """The context of one attempt of a task."""
 
-    __slots__ = ("_cancelled", "_link", "job", "puts")
+    __slots__ = ("_cancelled", "_link", "_reports", "job", "puts")
 
     def __init__(self, job: RunningJob, link: TaskLink) -> None:
         self.job = job
         self.puts: list[PutCall] = []  # The calls of `put`, which are put together with the ack of the job.
         self._link = link
         self._cancelled = False
+        self._reports = itertools.count(1)
 
     @property
     def attempt(self) -> int:
@@ -111,12 +99,12 @@ class Context:
         `partial` is a partial result of your own.
         """
         self.heartbeat()
-        self._link.report(Progress(done, total, message, partial))
+        self._link.report(Progress(done, total, message, partial, next(self._reports)))
 
     def log(self, message: str) -> None:
         """Send a message to `handle.stream()`. This is a heartbeat, too."""
         self.heartbeat()
-        self._link.report(Progress(message=message))
+        self._link.report(Progress(message=message, number=next(self._reports)))
 
     def put(self, call: PutCall) -> None:
         """Put the job of a call when this task succeeds: `ctx.put(other.call(7))`.

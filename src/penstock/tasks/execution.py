@@ -27,6 +27,8 @@ class Execution:
     def run(self, attempt: Attempt) -> None:
         """Call the plain function of a task. The end of the attempt is in its `ending`."""
         task = attempt.task
+        if attempt.ending != Ending.NONE:
+            return  # It was cancelled before it started.
         try:
             args, given = _arguments(attempt)
             if self._middleware.runs:
@@ -42,6 +44,8 @@ class Execution:
     async def run_async(self, attempt: Attempt) -> None:
         """Await the async function of a task. The end of the attempt is in its `ending`."""
         task = attempt.task
+        if attempt.ending != Ending.NONE:
+            return  # It was cancelled before it started.
         try:
             args, given = _arguments(attempt)
             if task.timeout_s is None and not self._middleware.runs:

@@ -5,27 +5,51 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Iterator
 from typing import Any, Generic, TypeVar
 
 from penstock import api, api_async
-from penstock.core.errors import UnknownJob
-from penstock.options import Duration, JobOutcome
+from penstock.core.errors import Finished, UnknownJob
+from penstock.options import Duration, JobOutcome, JobProgress
+from penstock.tasks import message
 from penstock.tasks.declaration import TaskDeclaration
 from penstock.tasks.failures import ResultExpired, TaskFailed
+from penstock.tasks.progress import Progress
 
 R = TypeVar("R")
 
 
-class Handle(Generic[R]):
+class _Ended:
+    """The outcome of a job, as far as a handle knows it."""
+
+    __slots__ = ("__weakref__", "outcome")
+
+    def __init__(self) -> None:
+        self.outcome: JobOutcome | None = None  # How the job ended, if this is known.
+
+    def _remember(self, outcome: JobOutcome) -> JobOutcome:
+        """Return the outcome of a wait, and keep it if the job has ended.
+
+        A queue in memory has no history. So if the job has ended before the wait, its outcome is only known if the
+        worker of this process has set it.
+        """
+        if outcome.outcome == "gone" and self.outcome is not None:
+            return self.outcome
+        if outcome.outcome not in ("gone", "timeout", "buried", "dead-lettered"):  # A buried job can be kicked.
+            self.outcome = outcome
+        return outcome
+
+
+class Handle(_Ended, Generic[R]):
     """The job of a task, for synchronous code."""
 
-    __slots__ = ("__weakref__", "_queue", "_task", "is_acked", "job")
+    __slots__ = ("_queue", "_task", "job")
 
     def __init__(self, queue: api.Queue, job: api.Job, task: TaskDeclaration[R] | None) -> None:
+        super().__init__()
         self._queue = queue
         self.job = job
         self._task = task
-        self.is_acked = False  # Set by a worker of this process, if the queue has no history.
 
     @property
     def id(self) -> str:
@@ -40,7 +64,10 @@ class Handle(Generic[R]):
 
         Its field `outcome` is `timeout` if the job has not ended within `timeout` seconds; None waits without limit.
         """
-        return _known(self.job.wait(timeout), self.is_acked)
+        if self.outcome is not None:
+            return self.outcome
+        outcome = self.job.wait(timeout)
+        return self._remember(outcome)
 
     def result(self, timeout: Duration = None) -> R:
         """Wait until the task succeeds, and return its result.
@@ -59,24 +86,33 @@ class Handle(Generic[R]):
             pass
         return _decode_missing(self._task)
 
-    def cancel(self) -> None:
+    def stream(self, timeout: Duration = None) -> Iterator[Progress]:
+        """Return an iterator over the reports of the task, in their order. It ends when the job ends.
+
+        Raises TimeoutError if no report arrives within `timeout` seconds; None waits without limit.
+        """
+        reader = _ReportReader()
+        while not reader.ended:
+            yield from reader.read(self.job.watch(reader.after, timeout))
+
+    def cancel(self, reason: str = "") -> None:
         """End the job without a result. A task that runs is cancelled. Does nothing if the job has ended."""
         try:
-            self.job.delete()
-        except UnknownJob:
+            self.job.cancel(reason)
+        except (UnknownJob, Finished):
             pass
 
 
-class AsyncHandle(Generic[R]):
+class AsyncHandle(_Ended, Generic[R]):
     """The job of a task, for asyncio. Its methods are those of `Handle`."""
 
-    __slots__ = ("__weakref__", "_queue", "_task", "is_acked", "job")
+    __slots__ = ("_queue", "_task", "job")
 
     def __init__(self, queue: api_async.AsyncQueue, job: api_async.AsyncJob, task: TaskDeclaration[R] | None) -> None:
+        super().__init__()
         self._queue = queue
         self.job = job
         self._task = task
-        self.is_acked = False  # Set by a worker of this process, if the queue has no history.
 
     @property
     def id(self) -> str:
@@ -88,7 +124,10 @@ class AsyncHandle(Generic[R]):
 
     async def wait(self, timeout: Duration = None) -> JobOutcome:
         """Wait until the job ends. See `Handle.wait`."""
-        return _known(await self.job.wait(timeout), self.is_acked)
+        if self.outcome is not None:
+            return self.outcome
+        outcome = await self.job.wait(timeout)
+        return self._remember(outcome)
 
     async def result(self, timeout: Duration = None) -> R:
         """Wait until the task succeeds, and return its result. See `Handle.result`."""
@@ -103,20 +142,45 @@ class AsyncHandle(Generic[R]):
             pass
         return _decode_missing(self._task)
 
-    async def cancel(self) -> None:
+    async def stream(self, timeout: Duration = None) -> AsyncIterator[Progress]:
+        """Return an iterator over the reports of the task. See `Handle.stream`."""
+        reader = _ReportReader()
+        while not reader.ended:
+            for report in reader.read(await self.job.watch(reader.after, timeout)):
+                yield report
+
+    async def cancel(self, reason: str = "") -> None:
         """End the job without a result. See `Handle.cancel`."""
         try:
-            await self.job.delete()
-        except UnknownJob:
+            await self.job.cancel(reason)
+        except (UnknownJob, Finished):
             pass
+
+
+class _ReportReader:
+    """Decodes the reports of a job, and skips those that a worker has sent twice because it lost its connection."""
+
+    def __init__(self) -> None:
+        self.after = 0  # The number of the last value that was read.
+        self.ended = False
+        self._last = (0, 0)  # The attempt and the number of the last report.
+
+    def read(self, news: JobProgress) -> Iterator[Progress]:
+        """Return the new reports. Raise TimeoutError if there is no news."""
+        if not news.values and news.outcome is None:
+            raise TimeoutError("the task has sent no report in time")
+        self.after = news.after
+        self.ended = news.outcome is not None
+        for each in news.values:
+            attempt, report = message.decode_report(each.value)
+            place = (attempt, report.number)
+            if attempt == 0 or place > self._last:
+                self._last = max(self._last, place)
+                yield report
 
 
 def _name(task: TaskDeclaration[Any] | None) -> str:
     return "" if task is None else task.name
-
-
-def _known(outcome: JobOutcome, is_acked: bool) -> JobOutcome:
-    return JobOutcome("acked") if outcome.outcome == "gone" and is_acked else outcome
 
 
 def _check(outcome: JobOutcome) -> None:

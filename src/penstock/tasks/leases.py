@@ -9,11 +9,13 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
-from penstock.core.errors import NotOwner, NotTaken, PenstockError, UnknownJob
+from penstock.core.errors import ConnectionLost, NotOwner, NotTaken, PenstockError, UnknownJob
+from penstock.tasks import message
 from penstock.tasks.attempt import Attempt
-from penstock.tasks.context import Progress
+from penstock.tasks.progress import Progress
+from penstock.tasks.values import BadValue
 
 _log = logging.getLogger("penstock.tasks")
 
@@ -33,7 +35,7 @@ class Leases:
         self._loop = loop
         self._ttr_s = ttr_s  # Returns the ttr of a job; None: it has none.
         self._lost = lost
-        self._sending: set[asyncio.Task[Any]] = set()
+        self._renewals: set[asyncio.Task[None]] = set()
 
     def link(self, attempt: Attempt) -> Link:
         """Return the link of the context of an attempt."""
@@ -42,24 +44,23 @@ class Leases:
 
     def renew_soon(self, attempt: Attempt) -> None:
         """Renew the lease of an attempt. Called from any thread."""
-        self._loop.call_soon_threadsafe(self._start, self._renew, attempt, None)
+        self._loop.call_soon_threadsafe(self._start_renewal, attempt)
 
     def report_soon(self, attempt: Attempt, progress: Progress) -> None:
         """Send a report of an attempt. Called from any thread."""
         attempt.reports.append(progress)
-        self._loop.call_soon_threadsafe(self._start, self._report, attempt, progress)
+        self._loop.call_soon_threadsafe(self._start_reporter, attempt)
 
-    def _start(self, send: Any, attempt: Attempt, progress: Progress | None) -> None:
-        sending = asyncio.ensure_future(send(attempt, progress))
-        self._sending.add(sending)
-        sending.add_done_callback(self._sending.discard)
+    def _start_renewal(self, attempt: Attempt) -> None:
+        renewing = asyncio.ensure_future(self._renew(attempt))
+        self._renewals.add(renewing)
+        renewing.add_done_callback(self._renewals.discard)
 
-    async def flush(self) -> None:
-        """Wait until all reports are sent."""
-        while self._sending:
-            await asyncio.wait(self._sending)
+    def _start_reporter(self, attempt: Attempt) -> None:
+        if attempt.reporter is None:
+            attempt.reporter = asyncio.ensure_future(self._report(attempt))
 
-    async def _renew(self, attempt: Attempt, _: Progress | None) -> None:
+    async def _renew(self, attempt: Attempt) -> None:
         try:
             await attempt.job.touch()
         except (NotTaken, NotOwner, UnknownJob):
@@ -67,8 +68,23 @@ class Leases:
         except PenstockError as error:
             _log.warning("lease not renewed: job=%s error=%r", attempt.job.id, str(error))
 
-    async def _report(self, attempt: Attempt, progress: Progress | None) -> None:
-        """Send a report. Reports of one task keep their order, because its tasks send in the order of their start."""
+    async def _report(self, attempt: Attempt) -> None:
+        """Send the reports of an attempt, one after the other, so that they keep their order."""
+        try:
+            while attempt.reports:
+                value = message.encode_report(attempt.job.deliveries, attempt.reports.popleft())
+                while True:
+                    try:
+                        await attempt.job.report(value)
+                        break
+                    except ConnectionLost:
+                        pass  # It may have arrived. Handles ignore a report that they have seen.
+        except (NotTaken, NotOwner, UnknownJob):
+            self._lost(attempt, "the session does not hold the job")
+        except (PenstockError, BadValue) as error:
+            _log.warning("report not sent: job=%s error=%r", attempt.job.id, str(error))
+        finally:
+            attempt.reporter = None
 
 
 class Link:

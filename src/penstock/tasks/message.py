@@ -24,6 +24,8 @@ from penstock.core.errors import WrongType
 from penstock.core.job import BODY_JSON, BODY_MSGPACK
 from penstock.options import EncodedBody
 from penstock.tasks.failures import BadArguments
+from penstock.tasks.progress import Progress
+from penstock.tasks.values import plain
 from penstock.wire.msgpack import VALUE_DEPTH_MAX, pack
 
 Codec = Literal["msgpack", "json"]
@@ -59,6 +61,21 @@ def task_headers(task: str, tags: Iterable[str]) -> dict[str, str | bytes]:
 def tags_of(headers: Mapping[str, str]) -> list[str]:
     """Return the tags in the headers of a job."""
     return headers[TAGS].split(",") if headers.get(TAGS) else []
+
+
+def encode_report(attempt: int, progress: Progress) -> EncodedBody:
+    """Return a report of a task as a progress value of its job."""
+    told = [attempt, progress.number, progress.done, progress.total, progress.message, plain(progress.partial)]
+    return EncodedBody(_ONE_FIELD + pack(told, VALUE_DEPTH_MAX), BODY_MSGPACK)
+
+
+def decode_report(value: Any) -> tuple[int, Progress]:
+    """Return the attempt and the report in a progress value. A value of another worker program is a partial result."""
+    if isinstance(value, list) and len(value) == 6:
+        attempt, number, done, total, text, partial = value
+        if isinstance(attempt, int) and isinstance(number, int):
+            return attempt, Progress(done, total, text, partial, number)
+    return 0, Progress(partial=value)
 
 
 def encode_value(value: Any, codec: Codec) -> EncodedBody:

@@ -44,12 +44,12 @@ class Settler:
         if self._middleware.settles:
             for attempt in attempts:
                 self._middleware.before_settle(attempt)
-        acks = [attempt for attempt in attempts if attempt.ending == Ending.ACK and not attempt.puts]
+        acks = [attempt for attempt in attempts if _is_plain_ack(attempt)]
         for start in range(0, len(acks), _ACKS_MAX):
             self._start(acks[start : start + _ACKS_MAX])
         if len(acks) < len(attempts):
             for attempt in attempts:
-                if attempt.ending != Ending.ACK or attempt.puts:
+                if not _is_plain_ack(attempt):
                     self._start([attempt])
 
     def _start(self, attempts: list[Attempt]) -> None:
@@ -64,7 +64,7 @@ class Settler:
 
     async def _send(self, attempts: list[Attempt]) -> None:
         try:
-            if attempts[0].ending == Ending.ACK and not attempts[0].puts:
+            if _is_plain_ack(attempts[0]):
                 acked = await self._queue.ack([attempt.job for attempt in attempts])
                 self._producer.acked(attempt.job.id for attempt in attempts)
                 if acked < len(attempts):
@@ -88,6 +88,8 @@ class Settler:
     async def _settle(self, attempt: Attempt) -> None:
         """Record the end of one attempt."""
         job, ending = attempt.job, attempt.ending
+        if attempt.reporter is not None:
+            await attempt.reporter  # The queue refuses reports about a job that has ended.
         if ending in (Ending.ACK, Ending.RESULT):
             await self._put_next(attempt)
         if ending == Ending.ACK:
@@ -95,16 +97,22 @@ class Settler:
         elif ending == Ending.RESULT:
             assert attempt.result is not None
             await job.done(attempt.result, ttl=attempt.task.options.result_ttl)
-        elif ending == Ending.NACK or ending == Ending.RETRY:
-            await job.nack(attempt.reason)
+        elif ending in (Ending.NACK, Ending.RETRY):
+            await job.nack(attempt.reason, delay=attempt.delay)
         elif ending == Ending.BURY:
             await job.bury(attempt.reason)
         elif ending == Ending.DISCARD:
             await job.delete()
-        elif ending == Ending.RELEASE:
+        elif ending in (Ending.RELEASE, Ending.CANCELLED):
+            # The queue removes a job that was cancelled when it is released.
             await job.release()
-        # LOST: the queue has ended it already.
+        # A job that was LOST is not held by this session any more.
 
     async def _put_next(self, attempt: Attempt) -> None:
         for call in attempt.puts:
             await self._producer.aput(call)
+
+
+def _is_plain_ack(attempt: Attempt) -> bool:
+    """Return whether the end of an attempt can be sent together with others."""
+    return attempt.ending == Ending.ACK and attempt.reporter is None and not attempt.puts

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import Any, Final
 
 from penstock import api_async
@@ -95,22 +95,28 @@ class Worker:
 
     async def run(self) -> None:
         """Run until `stop` is called."""
-        parts = [asyncio.ensure_future(part) for part in (self._fetch(), self._look_for_parked(), self._tick())]
+        parts = [asyncio.ensure_future(part) for part in self._parts()]
         stopping = asyncio.ensure_future(self._stopping.wait())
         try:
             await asyncio.wait([parts[0], stopping], return_when=asyncio.FIRST_COMPLETED)
         finally:
             if self._state is not None:
                 self._state.set_ready(False)
-            for part in (parts[0], parts[1], stopping):
+            for part in (*parts[:2], stopping):
                 part.cancel()
             ended = await asyncio.gather(*parts[:2], return_exceptions=True)
             await self._drain()
-            parts[2].cancel()
+            for part in parts[2:]:
+                part.cancel()
+            await asyncio.gather(*parts[2:], return_exceptions=True)
             _log.info("worker stopped: finished=%d", self.finished)
         for error in ended:
             if isinstance(error, Exception):
                 raise error
+
+    def _parts(self) -> list[Coroutine[Any, Any, None]]:
+        """Return the parts that run at the same time. The first two end when the worker stops, the others later."""
+        return [self._fetch(), self._look_for_parked(), self._listen(), self._tick()]
 
     # Taking
 
@@ -225,6 +231,29 @@ class Worker:
         if attempt.ending == Ending.NONE:
             _log.warning("job lost: task=%s job=%s reason=%r", attempt.task.name, attempt.job.id, why)
             self._runner.end(attempt, Ending.LOST, why)
+
+    async def _listen(self) -> None:
+        """Stop the work on jobs that are cancelled or lost, as soon as the queue reports it."""
+        await self.started.wait()
+        after = 0
+        while True:
+            try:
+                news = await self._queue.session_events(after, timeout=None)
+            except Closed:
+                return
+            except PenstockError:
+                await asyncio.sleep(_FAILED_TAKE_S)  # The client logs that the server is lost.
+                after = 0
+                continue
+            after = news.after
+            for each in news.events:
+                attempt = self._held.get(each.job)
+                if attempt is None:
+                    continue
+                if each.event == "cancelled":
+                    self._runner.end(attempt, Ending.CANCELLED, each.reason)
+                else:
+                    self._on_lost(attempt, each.reason)
 
     def _ttr_s(self, attempt: Attempt) -> float | None:
         """Return the ttr of a job as far as it is known here: that of its task, or else of its tube."""

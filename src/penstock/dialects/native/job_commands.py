@@ -31,7 +31,6 @@ from penstock.dialects.native.delivery_commands import (
     AckOrDeleteMany,
     DeliveryCommands,
     read_delay,
-    read_reason_then,
 )
 from penstock.dialects.native.packed_jobs import write_packed
 from penstock.dialects.native.search_reply import SearchReply, estimated_bytes, write_job_and_state
@@ -71,18 +70,34 @@ class JobCommands:
         self._native.reply_with_outcome(caller, self._engine.touch(caller.connection.session, job, now, more))
 
     def nack(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """Run JOB NACK id [REASON text] [THEN PUT tube body ...].
+        """Run JOB NACK id [REASON text] [DELAY duration] [THEN PUT tube body ...].
 
-        Report that a job failed, and put others. Its retry policy decides what follows.
+        Report that a job failed, and put others. Its retry policy decides what follows. DELAY replaces the pause that
+        the policy would make.
         """
         words = Words(args, 3)
-        reason, then = read_reason_then(words)
+        reason = b""
+        delay = UNSET
+        then = False
+        while words.has_more() and not then:
+            word = words.option()
+            if word == b"REASON":
+                reason = words.value()
+            elif word == b"DELAY":
+                delay = words.duration()
+            elif word == b"THEN":
+                words.at -= 1
+                then = True
+            else:
+                raise words.unknown(["REASON", "DELAY", "THEN"])
         engine, session = self._engine, caller.connection.session
         if then:
-            self._native.settle_then(caller, args[2], words, now, lambda job: engine.nack(session, job, now, reason))
+            self._native.settle_then(
+                caller, args[2], words, now, lambda job: engine.nack(session, job, now, reason, delay)
+            )
             return
         job = self._native.job(caller, args[2], now)
-        self._native.reply_with_outcome(caller, engine.nack(session, job, now, reason))
+        self._native.reply_with_outcome(caller, engine.nack(session, job, now, reason, delay))
 
     def done(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """Run JOB DONE id result [AS bytes|text|json|msgpack] [TTL duration] [THEN PUT tube body ...].
