@@ -488,3 +488,25 @@ async def test_a_ttl_stops_while_the_job_is_taken_unless_ttl_while_taken_is_kill
     assert (await state_of(job), await state_of(other)) == ("taken", "gone")
     await job.release()
     assert await waits.take() is None, "it expires when it comes back"
+
+
+async def test_a_nack_with_a_delay_replaces_the_pause_and_not_the_number_of_attempts(queue: Any) -> None:
+    tube, job = await taken(queue, retry="2x const(1ms) then bury")
+    await job.nack("busy", delay=timedelta(hours=1))
+    assert await state_of(job) == "delayed" and (await job.meta())["nacks"] == 1
+    await job.switch("ready")
+    again = await tube.take()
+    await again.nack("still busy", delay=60)
+    assert await state_of(again) == "buried" and (await again.meta())["reason"] == "still busy"
+
+
+async def test_several_jobs_are_acked_with_one_call(queue: Any) -> None:
+    tube = await queue.tube("work")
+    await tube.put_many(range(5))
+    jobs = await tube.take_many(5)
+    await jobs[0].release()
+    assert await queue.ack(jobs) == 4
+    assert (await tube.stats())["ready"] == 1 and not (await tube.stats())["taken"]
+    assert await queue.ack(jobs[1:2]) == 0 and await queue.ack([]) == 0
+    with pytest.raises(penstock.WrongType):
+        await queue.ack([1])
