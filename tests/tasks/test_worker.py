@@ -390,3 +390,31 @@ def test_middleware_runs_around_puts_runs_and_settlements() -> None:
     assert [each for each in seen if "settle" in each] == [
         *("before_settle a", "before_settle b", "after_settle b", "after_settle a"),
     ]
+
+
+def test_jobs_that_a_task_puts_appear_with_its_ack_and_only_then() -> None:
+    app = memory_app()
+
+    @app.task(tube="parents", retry="2x const(1ms) then bury")
+    def parent(ctx: penstock.Context, fails: bool) -> int:
+        ctx.put(child.call(ctx.attempt))
+        if fails and ctx.attempt == 1:
+            raise ValueError("once")
+        return ctx.attempt
+
+    @app.task(tube="children")
+    def child(attempt: int) -> None: ...
+
+    async def main() -> None:
+        worker = await app.worker(["parents"])
+        running = asyncio.create_task(worker.run())
+        handle = await parent.aput(True)
+        assert await handle.result() == 2
+        (job,) = await (await app.async_queue.find_tube("children")).jobs("ready")
+        assert job.body == {"attempt": 2}
+        assert (job.headers["parent"], job.headers["attempt"]) == (handle.id, "2")
+        worker.stop()
+        await running
+        await app.aclose()
+
+    asyncio.run(main())

@@ -20,7 +20,7 @@ import math
 import os
 import threading
 import weakref
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar, Unpack, cast, overload
 
 from penstock import api, api_async
@@ -321,6 +321,12 @@ class App:
         body, options = call.prepared(policy, self.codec)
         self.pipeline.before_put(call, cast("dict[str, str | bytes]", options["headers"]))
         return NewJob(body, **options)
+
+    async def follow_up(self, call: TaskCall[Any], headers: Mapping[str, str]) -> tuple[str, NewJob]:
+        """Return the tube and the job of a call that is put when a task succeeds, with more headers."""
+        name = call.task.options.tube
+        tube = await self.async_task_tube(name)
+        return name, self._new_job(call.with_headers(headers), tube.policy)
 
     def _kept(self, handle: H) -> H:
         """Return the handle. In memory, remember it, so that it learns that its job was acked."""

@@ -27,6 +27,11 @@ class TaskCall(Generic[R]):
         """Return this call with other options of the put, such as `delay` or `key`."""
         return replace(self, options=self.options | options)
 
+    def with_headers(self, headers: Mapping[str, str]) -> TaskCall[R]:
+        """Return this call with more headers."""
+        options: PutOptions = {**self.options, "headers": {**headers, **self.options.get("headers", {})}}
+        return replace(self, options=options)
+
     def prepared(self, policy: TubePolicy, codec: message.Codec) -> tuple[EncodedBody, PutOptions]:
         """Return the body of the job, and the options of its put into a tube with this policy."""
         task = self.task

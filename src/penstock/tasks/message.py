@@ -58,6 +58,11 @@ def task_headers(task: str, tags: Iterable[str]) -> dict[str, str | bytes]:
     return headers
 
 
+def child_headers(parent: str, attempt: int) -> dict[str, str]:
+    """Return the headers of a job that a task puts: the job of that task, and the attempt."""
+    return {PARENT: parent, ATTEMPT: str(attempt)}
+
+
 def tags_of(headers: Mapping[str, str]) -> list[str]:
     """Return the tags in the headers of a job."""
     return headers[TAGS].split(",") if headers.get(TAGS) else []

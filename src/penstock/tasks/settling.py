@@ -13,6 +13,8 @@ from typing import Final
 
 from penstock import api_async
 from penstock.core.errors import NotOwner, NotTaken, PenstockError, UnknownJob
+from penstock.options import NewJob
+from penstock.tasks import message
 from penstock.tasks.attempt import Attempt, Ending
 from penstock.tasks.middleware import Pipeline
 from penstock.tasks.task import Producer
@@ -90,13 +92,12 @@ class Settler:
         job, ending = attempt.job, attempt.ending
         if attempt.reporter is not None:
             await attempt.reporter  # The queue refuses reports about a job that has ended.
-        if ending in (Ending.ACK, Ending.RESULT):
-            await self._put_next(attempt)
         if ending == Ending.ACK:
-            await job.ack()
+            await job.ack(then=await self._follow_ups(attempt))
         elif ending == Ending.RESULT:
             assert attempt.result is not None
-            await job.done(attempt.result, ttl=attempt.task.options.result_ttl)
+            then = await self._follow_ups(attempt)
+            await job.done(attempt.result, ttl=attempt.task.options.result_ttl, then=then)
         elif ending in (Ending.NACK, Ending.RETRY):
             await job.nack(attempt.reason, delay=attempt.delay)
         elif ending == Ending.BURY:
@@ -108,9 +109,11 @@ class Settler:
             await job.release()
         # A job that was LOST is not held by this session any more.
 
-    async def _put_next(self, attempt: Attempt) -> None:
-        for call in attempt.puts:
-            await self._producer.aput(call)
+    async def _follow_ups(self, attempt: Attempt) -> list[tuple[str, NewJob]]:
+        """Return the jobs that the task asked to put when it succeeds."""
+        context = attempt.context
+        headers = {} if context is None else message.child_headers(context.job.id, context.attempt)
+        return [await self._producer.follow_up(call, headers) for call in attempt.puts]
 
 
 def _is_plain_ack(attempt: Attempt) -> bool:

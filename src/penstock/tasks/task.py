@@ -10,12 +10,12 @@ The parameters of `put` and `call` are those of the function, so type checkers r
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, Unpack, cast
 
-from penstock.options import PutOptions, Seconds
+from penstock.options import NewJob, PutOptions, Seconds
 from penstock.tasks.call import TaskCall
 from penstock.tasks.context import Context
 from penstock.tasks.declaration import TaskDeclaration, TaskOptions
@@ -40,6 +40,9 @@ class Producer(Protocol):
 
     async def aput_many(self, calls: Iterable[TaskCall[T]]) -> list[AsyncHandle[T]]:
         """Put a job for each call, for asyncio."""
+
+    async def follow_up(self, call: TaskCall[Any], headers: Mapping[str, str]) -> tuple[str, NewJob]:
+        """Return the tube and the job of a call that is put when a task succeeds, with more headers."""
 
     def acked(self, ids: Iterable[str]) -> None:
         """Record that jobs were acked, for handles in this process."""
