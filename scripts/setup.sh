@@ -124,6 +124,12 @@ find_chromium() {
         "(Debian: apt-get install chromium)."
 }
 
+# Only in CI, because Debian starts the server after installing it.
+find_prometheus() {
+  [ "${CI:-}" != true ] || command -v prometheus >/dev/null || apt_install prometheus ||
+    say "Prometheus cannot be installed, so the dashboard and the alerts will not be tested with it."
+}
+
 find_valgrind() {
   command -v valgrind >/dev/null || apt_install valgrind ||
     say "valgrind cannot be installed, so the instructions per command will not be checked" \
@@ -195,6 +201,7 @@ tools() {
     find_tmux
     find_openssl
     find_chromium
+    find_prometheus
     find_valgrind
   } &
   say "installing the test packages …"
