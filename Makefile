@@ -28,7 +28,7 @@ PURE := $(addprefix tests/,cluster core dialects simulation/test_mutants.py test
 # Tests of the interfaces that users see.
 FRONTS := $(addprefix tests/,browser cli client conformance docs)
 
-tools: $(VENV)/tools ## install the test dependencies: packages, redis-cli, Tarantool, tmux, openssl, Chromium, valgrind
+tools: $(VENV)/tools ## install the test dependencies: packages, redis-cli, Tarantool, tmux, openssl, curl, Chromium, valgrind
 
 setup: ## create or update .venv with the penstock command and Spark
 	+@$(MAKE) -j2 $(VENV)/core

@@ -118,6 +118,11 @@ find_openssl() {
     say "openssl cannot be installed, so the tests of TLS will be skipped (Debian: apt-get install openssl)."
 }
 
+find_curl() {
+  command -v curl >/dev/null || apt_install curl ||
+    say "curl cannot be installed, so the examples that use it will be skipped (Debian: apt-get install curl)."
+}
+
 find_chromium() {
   command -v chromium chromium-browser google-chrome >/dev/null || apt_install chromium ||
     say "Chromium cannot be installed, so the tests in a browser will be skipped" \
@@ -200,6 +205,7 @@ tools() {
     find_tarantool
     find_tmux
     find_openssl
+    find_curl
     find_chromium
     find_prometheus
     find_valgrind

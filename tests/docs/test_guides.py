@@ -164,7 +164,7 @@ def test_a_guide_can_be_followed_from_top_to_bottom(
     path: Path, tmp_path: Path, running: contextlib.ExitStack, needs: Callable[[object, str], None]
 ) -> None:
     text = path.read_text()
-    for program, package in (("redis-cli", "redis-tools"), ("openssl", "openssl")):
+    for program, package in (("redis-cli", "redis-tools"), ("openssl", "openssl"), ("curl", "curl")):
         if program in text:
             needs(shutil.which(program), f"{program} is not installed ({package})")
     if "penstock pipeline" in text:

@@ -22,8 +22,8 @@ from tests.ports import free_port
 from tests.server.clustering import Node
 from tests.server.serving import PATIENCE_S, pairs, wait_for
 
-DEPLOY = Path(__file__).parent.parent / "deploy"
-TARGETS = '["127.0.0.1:7780", "127.0.0.1:7781", "127.0.0.1:7782"]'
+DEPLOY = Path(__file__).parent.parent.parent / "deploy"
+TARGETS = '["127.0.0.1:7712", "127.0.0.1:7722", "127.0.0.1:7732"]'
 # The variables of the dashboard, as Grafana replaces them if everything is selected.
 VARIABLES = {"$job": "penstock", "$instance": ".*", "$tube": ".*", "$__rate_interval": "1m"}
 COMPARISON = re.compile(r"\s*(==|!=|>=|<=|<|>)\s*\d[\d.]*(e\+?\d+)?")
