@@ -104,7 +104,9 @@ def queries() -> dict[str, str]:
             found[f"{panel['title']} {target['refId']}"] = target["expr"]
     for variable in dashboard["templating"]["list"]:
         if variable["type"] == "query":
-            found[f"variable {variable['name']}"] = re.fullmatch(r"label_values\((.*), \w+\)", variable["definition"])[1]
+            values = re.fullmatch(r"label_values\((.*), \w+\)", variable["definition"])
+            assert values is not None
+            found[f"variable {variable['name']}"] = values[1]
     for number, query in enumerate(re.findall(r" query: (.*)", (DEPLOY / "kubernetes" / "keda.yaml").read_text())):
         found[f"KEDA {number}"] = query
     for variable, value in VARIABLES.items():
