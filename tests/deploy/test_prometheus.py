@@ -1,4 +1,4 @@
-"""The files for Prometheus, Grafana and KEDA in deploy/: a real Prometheus scrapes three nodes, and every query has data."""
+"""The files for Prometheus, Grafana and KEDA: a real Prometheus scrapes three nodes, and every query has data."""
 
 from __future__ import annotations
 
