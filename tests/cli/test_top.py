@@ -143,7 +143,8 @@ def test_the_tabs_show_jobs_consumers_changes_and_the_server(queue: Queue) -> No
     async def script(screen: Screen) -> None:
         await screen.press("enter")
         await screen.sees("emails: 1 ready, 1 taken, 1 delayed, 2 buried")
-        await screen.matches(r"taken +1 +0 +\{\"to\"")
+        await screen.matches(r"taken +[\d.]+ m?s +1 +0 +- +- +\{\"to\"")
+        await screen.matches(r"buried +[\d.]+ m?s +1 +0 +- +no host +\{\"to\"")
         await screen.press("right")
         await screen.matches(r"session +tube +jobs held.*\n +1 +emails +1 +never")
         await screen.press("tab")
@@ -165,6 +166,42 @@ def test_the_tabs_show_jobs_consumers_changes_and_the_server(queue: Queue) -> No
         await screen.press("r")
         await screen.sees("The tube pages no longer exists.")
         assert "no answer" not in screen.text
+
+    driven(queue, script)
+
+
+def test_a_job_is_opened_with_its_properties_and_its_history(tmp_path: Path) -> None:
+    with penstock.open(tmp_path / "jobs") as queue:
+        tube = queue.tube("pages", "utube")
+        tube.put({"url": "\x1b[31mred"}, key="host a", headers={"tenant": "acme"})
+        job = tube.take()
+        assert job is not None
+        job.bury("no [bold]route")
+
+        async def script(screen: Screen) -> None:
+            await screen.sees("pages")
+            await screen.press("enter")
+            await screen.matches(r"buried +[\d.]+ m?s +1 +0 +host a +no \[bold\]route")
+            await screen.press("enter")
+            await screen.sees(job.id, "key       host a", "reason    no [bold]route", "header tenant acme")
+            await screen.sees("put into pages", "taken by session 1 (delivery 1)", "buried", "because no [bold]route")
+            await screen.matches(r"has been buried for [\d.]+ m?s")
+            assert "\x1b" not in screen.text and "[31mred" in screen.text
+            await screen.press("j", "k", "escape")
+            await screen.sees_not("has been buried")
+            # A job that has ended meanwhile still has its history.
+            await screen.press("p")
+            job.delete()
+            await screen.press("enter")
+            await screen.sees("state     gone", "deleted")
+
+        driven(queue, script)
+
+
+def test_a_queue_without_a_journal_says_why_there_is_no_history(queue: Queue) -> None:
+    async def script(screen: Screen) -> None:
+        await screen.press("enter", "enter")
+        await screen.sees("This queue has no journal", "tries     0, of which 0 failed")
 
     driven(queue, script)
 
@@ -243,7 +280,12 @@ def test_a_lost_server_is_reported_and_reconnected(tmp_path: Path) -> None:
             await screen.matches("emails +fifottl +1")
             await screen.press("right", "right")
             await screen.sees("penstock-top")
-            await screen.press("left", "left", "left", "slash", *"regi", "enter")
+            await screen.press("left", "left", "left")
+            await screen.matches(r"version +\d+\.\d+\.\d+, (compiled|interpreted), Python 3")
+            await screen.matches(r"clients +\d+, of which \d+ wait\n +commands per second +\d+")
+            await screen.matches(r"memory +\S+ \S+ of .* for jobs, .* in all\n +journal +.* fsync never")
+            await screen.sees("fsync time", "event loop lag", "this node is not in a cluster")
+            await screen.press("slash", *"regi", "enter")
             await screen.sees("registered_jobs")
             await screen.press("escape", "right")
             await screen.sees("fifottl")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from opentelemetry import trace
-from opentelemetry.context import Context
+from opentelemetry.context import Context, get_current
 from opentelemetry.trace import Link, SpanContext
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
@@ -17,7 +17,8 @@ _TRACEPARENT: Final = "traceparent"
 
 def is_traced() -> bool:
     """Return whether there is a current span."""
-    return trace.get_current_span().get_span_context().is_valid
+    # The context is usually empty, and this check takes a third of the time of the other.
+    return bool(get_current()) and trace.get_current_span().get_span_context().is_valid
 
 
 def with_context(headers: Mapping[str, str | bytes] | None) -> dict[str, str | bytes]:

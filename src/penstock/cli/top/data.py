@@ -19,7 +19,9 @@ from penstock.cli.commands.stats import NO_TUBES_HINT, add_rates
 from penstock.cli.errors import parsing_answer
 from penstock.cli.output import Column, Record, as_text, body_text
 from penstock.cli.records import TUBE_COLUMNS, body_fields
-from penstock.core.errors import CommandError, PenstockError, UnknownJob, UnknownTube
+from penstock.cli.top.details import age_text, job_details
+from penstock.cli.top.figures import overview, read_figures
+from penstock.core.errors import CommandError, NotAllowed, PenstockError, UnknownJob, UnknownTube
 from penstock.core.limits import BATCH_JOBS_MAX
 from penstock.host.clock import wall_ms
 from penstock.report.units import duration_text
@@ -55,6 +57,7 @@ class Backend(Protocol):
     """The part of the data that depends on the kind of the queue: a server or a directory."""
 
     def consumers(self, queue: Queue) -> ViewData: ...
+    def facts(self, queue: Queue, jobs: list[Job]) -> list[Record]: ...
     def figures(self, queue: Queue) -> list[tuple[str, str]]: ...
 
 
@@ -134,13 +137,16 @@ class QueueReader:
 
     def _jobs_of(self, tube: str) -> ViewData:
         place = self._open_queue().find_tube(tube)
-        rows = {}
         counts = place.stats()
-        for state in counts:
-            for job in place.jobs(state, JOBS_SHOWN) if counts[state] else []:  # type: ignore[arg-type]
-                rows[job.id] = _job_row(job, state)
+        found = [
+            (job, state)
+            for state in counts
+            for job in (place.jobs(state, JOBS_SHOWN) if counts[state] else [])  # type: ignore[arg-type]
+        ]
+        facts = self._side.facts(self._open_queue(), [job for job, _ in found])
+        rows = {job.id: _job_row(job, state, meta) for (job, state), meta in zip(found, facts, strict=True)}
         summary = ", ".join(f"{count:,} {state}" for state, count in counts.items() if count)
-        headings = ("id", "state", "tries", "failed", "body")
+        headings = ("id", "state", "age", "tries", "failed", "key", "reason", "body")
         return ViewData(headings, rows, f"Tube {tube} is empty.", f"{tube}: {summary or 'no jobs'}")
 
     def _journal(self) -> ViewData:
@@ -190,6 +196,10 @@ class QueueReader:
             return 0
         return 1
 
+    def describe_job(self, id: str) -> str:
+        """Return the properties and the history of a job as text."""
+        return job_details(self._open_queue(), id)
+
     def truncate(self, tube: str) -> int:
         """Delete every job of a tube. Return their number."""
         return self._open_queue().find_tube(tube).truncate()
@@ -202,8 +212,12 @@ def _summary(rows: list[Record]) -> str:
     return f"{len(rows):,} tube{'' if len(rows) == 1 else 's'}: {summary}"
 
 
-def _job_row(job: Job, state: str) -> tuple[str, ...]:
-    return job.id, state, str(job.deliveries), str(job.nacks), body_text(body_fields(job.body))[:200]
+def _job_row(job: Job, state: str, meta: Record) -> tuple[str, ...]:
+    return (
+        *(job.id, state, age_text(meta), str(job.deliveries), str(job.nacks)),
+        *(as_text(meta.get(name) or "")[:60] for name in ("key", "reason")),
+        body_text(body_fields(job.body))[:200],
+    )
 
 
 def _change_row(change: Change) -> tuple[str, ...]:
@@ -240,6 +254,16 @@ class DirectoryBackend:
         }
         return ViewData(("session", "tube", "jobs held", "first ttr ends in"), rows, "No session holds a job.")
 
+    def facts(self, queue: Queue, jobs: list[Job]) -> list[Record]:
+        """Return the properties of each job (`Job.meta`). They are empty for a job that has ended."""
+        found: list[Record] = []
+        for job in jobs:
+            try:
+                found.append(job.meta())
+            except UnknownJob:
+                found.append({})
+        return found
+
     def figures(self, queue: Queue) -> list[tuple[str, str]]:
         if self._directory is None:
             return [("kept in", "memory")]
@@ -261,10 +285,27 @@ class ServerBackend:
         headings = ("session", "name", "user", "addresses", "age", "idle", "jobs held", "of tubes", "waits on")
         return ViewData(headings, rows, "There are no sessions.")
 
+    def facts(self, queue: Any, jobs: list[Job]) -> list[Record]:
+        """Return the properties of each job, in one round trip. They are empty for a job that has ended."""
+        with queue.pipeline() as pipeline:
+            answers = [pipeline.meta(job) for job in jobs]
+        found: list[Record] = []
+        for answer in answers:
+            try:
+                found.append(answer.value)
+            except CommandError:
+                found.append({})
+        return found
+
     def figures(self, queue: Queue) -> list[tuple[str, str]]:
+        """Return an overview, and then all figures of INFO."""
         with parsing_answer():
-            lines = _text(queue, "INFO").splitlines()
-        return [(name, value) for name, colon, value in (line.partition(":") for line in lines) if colon]
+            info = read_figures(_text(queue, "INFO"))
+            info |= read_figures(_text(queue, "INFO", "latency"))
+            cluster: dict[str, str] = {}
+            with suppress(NotAllowed):
+                cluster = read_figures(_text(queue, "CLUSTER", "INFO"))
+            return [*overview(info, cluster), *info.items()]
 
 
 def _text(queue: Any, *words: str) -> str:

@@ -16,7 +16,7 @@ from rich.text import Text
 from textual import on
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical
+from textual.containers import Vertical, VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import DataTable, Footer, Input, Static, Tab, Tabs
 
@@ -71,10 +71,30 @@ class Help(ModalScreen[None]):
         yield Vertical(Static(KEYS, markup=False), id="box")
 
 
+class JobDetails(ModalScreen[None]):
+    """The properties and the history of a job."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q,enter", "dismiss", "Close"),
+        Binding("down,j", "scroll(1)", "Down"),
+        Binding("up,k", "scroll(-1)", "Up"),
+    ]
+
+    def __init__(self, details: str) -> None:
+        super().__init__()
+        self.details = details
+
+    def compose(self) -> ComposeResult:
+        yield VerticalScroll(Static(self.details, markup=False), id="details")
+
+    def action_scroll(self, lines: int) -> None:
+        self.query_one(VerticalScroll).scroll_relative(y=lines, animate=False)
+
+
 KEYS: Final = """\
 left right tab   change the tab
 j k up down      move by row       h l  move by page      g G  first, last row
-enter            show the jobs of the tube
+enter            show the jobs of the tube, or one job with its history
 /                filter rows by text      escape  show all rows
 p                pause or resume          r  refresh now
 q                quit
@@ -100,6 +120,7 @@ class Top(App[None]):
     ModalScreen { align: center middle; }
     #box { width: auto; max-width: 80%; height: auto; border: round $primary; padding: 1 2; }
     #box Static { width: auto; }
+    #details { width: 90%; height: auto; max-height: 90%; border: round $primary; padding: 1 2; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("question_mark", "help", "Help", key_display="?"),
@@ -264,6 +285,9 @@ class Top(App[None]):
     def action_open(self) -> None:
         if self._view == "tubes":
             self.query_one(Tabs).active = "jobs"
+        elif self._view == "jobs" and self.query_one(Rows).row_count:
+            id, watcher = self._cursors.get("jobs", ""), self._watcher
+            self._try(lambda: self.call_later(self.push_screen, JobDetails(watcher.describe_job(id))))
 
     def action_help(self) -> None:
         self.push_screen(Help())
