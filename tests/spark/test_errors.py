@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from py4j import java_gateway
 from typer.testing import CliRunner
 
 from penstock.cli.lake_options import translated_errors
@@ -38,6 +41,17 @@ def told(action: Callable[[], Any]) -> str:
     sentence = sentence_of(failed.value)
     assert sentence is not None, failed.value
     return sentence
+
+
+def test_a_command_does_not_log_what_ctrl_c_breaks_in_the_connection_to_java(caplog: pytest.LogCaptureFixture) -> None:
+    # pyspark's handler of SIGINT uses the connection during another call, and py4j logs both errors with tracebacks.
+    record = partial(logging.makeLogRecord, {"name": "root", "levelno": logging.ERROR, "msg": "while sending command"})
+    with caplog.filtering(launch._is_not_py4j):
+        for written_by in (java_gateway.__file__, __file__):
+            found = record()
+            found.pathname = written_by
+            logging.getLogger().handle(found)
+    assert [each.pathname for each in caplog.records] == [__file__]
 
 
 def test_a_batch_that_cannot_be_planned_fails_with_one_sentence(

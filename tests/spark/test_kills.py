@@ -59,9 +59,9 @@ def program(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
         each.wait(30)
 
 
-def patiently(condition: Callable[[], Any], program: subprocess.Popen[bytes], directory: Path, times: int = 6) -> None:
+def patiently(condition: Callable[[], Any], program: subprocess.Popen[bytes], directory: Path) -> None:
     """Wait for a condition that a program fulfils, longer than Java may take to start on a busy machine."""
-    for _ in range(times):
+    for _ in range(30):
         with contextlib.suppress(AssertionError):
             if wait_for(lambda: condition() or program.poll() is not None) and condition():
                 return

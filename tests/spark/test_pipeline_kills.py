@@ -167,7 +167,7 @@ def test_a_killed_command_is_started_again_and_loses_and_repeats_nothing(
             time.sleep(0.05)
             return Lake(root).turn >= turn
 
-        patiently(has_turn, killed, tmp_path, times=30)
+        patiently(has_turn, killed, tmp_path)
         killed.kill()  # The lock of the lake ends with the process. Java ends a little later.
         killed.wait(30)
     last = program(*words)
@@ -177,7 +177,7 @@ def test_a_killed_command_is_started_again_and_loses_and_repeats_nothing(
         now = Lake(root)
         return now.log(TURNS).counter(TURN) == now.turn and not any(unread(now, Source((url,))).values())
 
-    patiently(is_complete, last, tmp_path, times=30)
+    patiently(is_complete, last, tmp_path)
     last.send_signal(signal.SIGTERM)
     assert last.wait(300) == 0, (tmp_path / "said").read_text()
     assert positions(Lake(root)) == sorted((row["node"], row["position"]) for row in events_of(url))

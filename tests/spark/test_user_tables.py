@@ -26,6 +26,7 @@ from penstock.pipeline.turn import prepare
 from penstock.pipeline.user_tables import load_tables
 from penstock.pipeline.views import create_views
 from penstock.report.build import build_report
+from penstock.spark.versions import DECLARATIVE, Feature
 from tests.server.serving import Server
 from tests.spark.conftest import url_of
 
@@ -116,8 +117,9 @@ def puts(lake: Lake) -> int:
 
 
 def test_spark_accepts_the_declarative_pipeline_of_a_project(
-    tmp_path: Path, needs: Callable[[object, str], None]
+    tmp_path: Path, needs: Callable[[object, str], None], needs_feature: Callable[[Feature], None]
 ) -> None:
+    needs_feature(DECLARATIVE)
     needs(all(map(find_spec, ("grpc_status", "yaml", "pandas"))), "pyspark[pipelines] is not installed")
     import pyspark
 

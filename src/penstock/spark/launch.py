@@ -56,7 +56,8 @@ def session(
     """Return a Spark session. If one exists, change the settings that can still be changed, and return it.
 
     `master`: `local[*]` by default, `spark://host:7077`, `sc://host:15002` for Spark Connect, or another master.
-    `quiet`: start Java without its module for linear algebra, so that Java prints no warning about it.
+    `quiet`: for commands. Start Java without its module for linear algebra, so that Java prints no warning about it. Do
+    not log the errors that Ctrl-C causes in the connection to Java.
     `brief`: use less CPU time in a session that does little work. A local session starts faster, and long queries take
     about twice as long.
     `config`: settings of Spark, as in `session(**{"spark.executor.memory": "2g"})`.
@@ -71,6 +72,8 @@ def session(
     master = master or "local[*]"
     prepare(master, quiet)
     _silence_query_loggers()
+    if quiet:
+        logging.getLogger().addFilter(_is_not_py4j)
     builder = SparkSession.builder.master(master).appName(app)
     for name, value in {**_DEFAULTS, **_java(master, texts, brief), **texts}.items():
         builder = builder.config(name, value)
@@ -111,6 +114,11 @@ def _silence_query_loggers() -> None:
 
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
+
+
+def _is_not_py4j(record: logging.LogRecord) -> bool:
+    """Return whether a record of the root logger was not written by py4j, which also raises the errors that it logs."""
+    return Path(record.pathname).parent.name != "py4j"
 
 
 def _java(master: str, settings: dict[str, str], brief: bool = False) -> dict[str, str]:
