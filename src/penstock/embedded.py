@@ -335,7 +335,7 @@ class Queue(api.Queue):
                     search = JobSearch(host.engine, condition, cursor, host.engine.now, self._id_of, host.visible_body)
                     search.tube = None if selected is None else selected._live()
                     search.states = wanted
-                found += search.step(count - len(found))
+                found += search.step(count - len(found), host.engine.now)
                 if len(found) == count or search.is_over():
                     there = [core for core in found if core.state != s.GONE]
                     jobs = [self._tube(host.engine.tube_of(core))._job(core) for core in there]

@@ -15,7 +15,7 @@ from penstock.core.policy import FIFOTTL, UTUBETTL
 from penstock.core.tube import Tube
 from penstock.search.conditions import parse_condition
 from penstock.search.job_fields import BODY_BYTES_READ_MAX
-from penstock.search.job_search import EXAMINED_MAX, JobSearch, check_examined
+from penstock.search.job_search import EXAMINED_MAX, LASTS_MS_MAX, JobSearch, check_examined
 from penstock.wire.headers import encode_headers
 from penstock.wire.msgpack import pack
 
@@ -39,7 +39,7 @@ def bodies(engine: Engine, where: str, now: int = NOW, **options: Any) -> list[b
     found: list[Job] = []
     running = search(engine, where, now, **options)
     while not running.is_over():
-        found += running.step(1_000)
+        found += running.step(1_000, NOW)
     return [job.body for job in found]
 
 
@@ -102,10 +102,10 @@ def test_a_body_that_is_too_long_is_null_and_counted(engine: Engine) -> None:
     tube = engine.create_tube(b"q", FIFOTTL, NOW)
     put(engine, tube, json.dumps("x" * BODY_BYTES_READ_MAX).encode(), BODY_JSON)
     running = search(engine, "body == null and body == null")
-    assert len(running.step(10)) == 1 and running.fields.skipped == 1
+    assert len(running.step(10, NOW)) == 1 and running.fields.skipped == 1
     # A condition that does not need the body does not read it.
     running = search(engine, "state == 'ready'")
-    assert len(running.step(10)) == 1 and running.fields.skipped == 0
+    assert len(running.step(10, NOW)) == 1 and running.fields.skipped == 0
 
 
 def test_tube_states_and_permissions_select(engine: Engine) -> None:
@@ -116,7 +116,7 @@ def test_tube_states_and_permissions_select(engine: Engine) -> None:
     assert bodies(engine, "true", tube=mine) == [b"1", b"2"]
     assert bodies(engine, "true", states=1 << 3) == [b"2"]
     seen = search(engine, "true", may_use=lambda name: name == b"other")
-    assert [job.body for job in seen.step(10)] == [b"3"] and seen.examined == 1
+    assert [job.body for job in seen.step(10, NOW)] == [b"3"] and seen.examined == 1
 
 
 def test_a_search_continues_at_its_cursor_and_says_how_far_it_looked(engine: Engine) -> None:
@@ -126,7 +126,7 @@ def test_a_search_continues_at_its_cursor_and_says_how_far_it_looked(engine: Eng
     while True:
         running = search(engine, "number >= 1500", cursor=cursor, examined_max=300)
         while not running.is_over():
-            found += running.step(1_000)
+            found += running.step(1_000, NOW)
         calls += 1
         examined += running.examined
         cursor = running.cursor
@@ -139,8 +139,8 @@ def test_a_page_ends_at_the_wanted_number(engine: Engine) -> None:
     tube = engine.create_tube(b"q", FIFOTTL, NOW)
     jobs = [put(engine, tube, b"") for _ in range(300)]
     running = search(engine, "true")
-    assert running.step(7) == jobs[:7] and running.cursor == jobs[7].id
-    assert search(engine, "true", cursor=running.cursor).step(2) == jobs[7:9]
+    assert running.step(7, NOW) == jobs[:7] and running.cursor == jobs[7].id
+    assert search(engine, "true", cursor=running.cursor).step(2, NOW) == jobs[7:9]
 
 
 def test_shards_are_disjoint_and_complete(engine: Engine) -> None:
@@ -158,8 +158,23 @@ def test_a_slice_is_short_for_long_conditions_and_bodies(engine: Engine) -> None
         put(engine, tube, b'"' + b"x" * 6_400 + b'"', BODY_JSON)
     for where, most in (("key == 1", 4_000), ("body == 'x'", 20), (" or ".join(["number == -1"] * 200), 30)):
         running = search(engine, where)
-        running.step(10_000)
+        running.step(10_000, NOW)
         assert 1 <= running.examined <= most, where
+
+
+def test_a_call_ends_after_half_a_second_and_has_made_progress(engine: Engine) -> None:
+    tube = engine.create_tube(b"q", FIFOTTL, NOW)
+    for n in range(12_000):
+        put(engine, tube, b"%d" % n)
+    running = search(engine, "number == 1")
+    running.step(10, NOW + LASTS_MS_MAX - 1)
+    assert not running.is_over()
+    running.step(10, NOW + LASTS_MS_MAX)
+    assert running.is_over() and running.cursor != 0 and 4_000 <= running.examined < 12_000
+    # Also if the first slice is late.
+    late = search(engine, "number == 1")
+    late.step(10, NOW + 60_000)
+    assert late.is_over() and late.examined > 0
 
 
 def test_a_dropped_tube_has_no_jobs(engine: Engine) -> None:
@@ -167,7 +182,7 @@ def test_a_dropped_tube_has_no_jobs(engine: Engine) -> None:
     put(engine, tube, b"x")
     engine.drop(tube, NOW)
     running = search(engine, "true", tube=tube)
-    assert running.step(10) == [] and running.is_over() and running.cursor == 0
+    assert running.step(10, NOW) == [] and running.is_over() and running.cursor == 0
 
 
 def test_arguments_out_of_range_are_refused(engine: Engine) -> None:

@@ -1,8 +1,8 @@
 """A search for jobs that match a condition, in slices of about a millisecond.
 
 The jobs are examined in the order of their ids, starting at a cursor. A search ends when it has found the wanted number
-of jobs, examined the allowed number of them, or reached the last one. Its cursor says where the next call continues,
-and `examined` how far it looked, so a search of millions of jobs never keeps other clients waiting.
+of jobs, examined the allowed number of them, reached the last one, or lasted half a second. Its cursor says where the
+next call continues, and `examined` how far it looked, so a search of millions of jobs never keeps other clients waiting.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ from penstock.search.job_fields import JobFields
 # How many jobs a call examines.
 EXAMINED_DEFAULT: Final = 100_000
 EXAMINED_MAX: Final = 1_000_000
+
+# A call ends after this time. On a busy node each slice waits for the commands of other clients.
+LASTS_MS_MAX: Final = 500
 
 # Work of a slice, in units of about a tenth of a microsecond. A job costs one unit, and one for each two parts of the
 # condition. A body costs one unit for 8 bytes, and some for starting the parser. So a slice takes less than a
@@ -66,12 +69,16 @@ class JobSearch:
         self._engine = engine
         self._condition = condition
         self._is_last = False
+        self._is_late = False
         self._seen = 0  # The number of jobs that were examined, with those that the caller must not see.
 
-    def step(self, count: int) -> list[Job]:
+    def step(self, count: int, now: i64) -> list[Job]:
         """Examine one slice, and return up to `count` jobs that match. `is_over` says then whether it was the last."""
         engine, condition, fields, tube, may_use = self._engine, self._condition, self.fields, self.tube, self.may_use
         found: list[Job] = []
+        if now >= fields.now + LASTS_MS_MAX:
+            # This slice is still examined, so that every call makes progress.
+            self._is_late = True
         if tube is not None and tube.dropped:
             # Its slot may belong to another tube by now, and jobs are matched by slot.
             self.cursor = 0
@@ -108,8 +115,8 @@ class JobSearch:
         return found
 
     def is_over(self) -> bool:
-        """Return whether the last job, or the allowed number of jobs, was examined."""
-        return self._is_last or self._seen >= self.examined_max
+        """Return whether the last job or the allowed number of jobs was examined, or the time is over."""
+        return self._is_last or self._is_late or self._seen >= self.examined_max
 
     def _batch(self) -> tuple[list[Job], int]:
         """Return the next jobs and the cursor behind them."""

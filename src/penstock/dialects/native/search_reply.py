@@ -44,7 +44,7 @@ class SearchReply(PagedReply):
         native, search = self._native, self._search
         page = self.page(caller)
         is_full = False
-        for job in search.step(self._count - self.found):
+        for job in search.step(self._count - self.found, now):
             name = native.context.engine.tube_of(job).name
             self._length += LONG_ID_BYTES if self._ids else estimated_bytes(job, name)
             if self.found > 0 and self._length > PAGE_BYTES_MAX:
