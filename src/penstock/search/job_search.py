@@ -2,7 +2,7 @@
 
 The jobs are examined in the order of their ids, starting at a cursor. A search ends when it has found the wanted number
 of jobs, examined the allowed number of them, reached the last one, or lasted half a second. Its cursor says where the
-next call continues, and `examined` how far it looked, so a search of millions of jobs never keeps other clients waiting.
+next call continues, and `examined` how far it looked. So a search of millions of jobs never delays other clients.
 """
 
 from __future__ import annotations
