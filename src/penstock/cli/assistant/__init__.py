@@ -1,0 +1,1 @@
+"""The tools that `penstock mcp` offers to an assistant."""
