@@ -89,6 +89,7 @@ GROUPS = {
         "dialects/native/global_commands.py",
         "dialects/disque_scans.py",
         "dialects/spaces/*.py",
+        "dialects/native/batch_commands.py",
         "dialects/native/signal_commands.py",
         "dialects/native/stage_commands.py",
         "dialects/tarantool/queue15_functions.py",

@@ -271,6 +271,8 @@ LIMITS = {
     "STAGE_EXPIRE_MS": ("how long a stage waits to be published, unless `expire` is set", "ms"),
     "STAGE_REMEMBERED_MS": ("how long the end of a stage is remembered", "ms"),
     "STAGES_REMEMBERED": ("ended stages that are remembered", "stages"),
+    "BATCH_EXPIRE_MS": ("time without a put after which the callbacks of an unfinished batch are discarded", "ms"),
+    "STAGE_MEMORY_BYTES": ("memory of a batch without its name", "bytes"),
     "STAGES_PER_COMMAND_MAX": ("stages that one command publishes or discards", "stages"),
     "FIRED_PER_TURN_MAX": ("deadlines that fire in one turn", "deadlines"),
     "NO_ROOM_MS": ("how long a deadline waits before it is tried again on a full disk", "ms"),

@@ -26,6 +26,7 @@ from penstock.journal.history.reader import Event
 from penstock.keywords import Interface, check_keywords
 from penstock.options import (
     PUT_KEYWORDS,
+    BatchInfo,
     Body,
     ClaimInfo,
     Duration,
@@ -268,6 +269,30 @@ class AsyncQueue(Interface, ABC):
 
         Raises StageOver, and removes nothing, if one of the stages was published.
         """
+
+    @abstractmethod
+    async def create_batch(
+        self, name: str | bytes, *, then: AsyncFollowUps = (), expire: Seconds | None = None
+    ) -> None:
+        """Create a batch. Jobs that are put with `batch=name` are its members.
+
+        The jobs of `then` (pairs of a tube and a body) are put exactly once, when the batch is sealed and all members
+        have ended: acked, buried, dead-lettered, dropped, deleted or expired. If the batch has not ended `expire`
+        seconds after its last put (a week if None), they are discarded. Repeating the call has no effect while the
+        batch has no members; otherwise it raises BatchOver.
+        """
+
+    @abstractmethod
+    async def seal_batch(self, name: str | bytes) -> int:
+        """State that all members of a batch were put. Return how many have not ended.
+
+        Afterwards only members that run can put further ones, with `ack(then=…)`. Raises UnknownBatch if there is no
+        such batch.
+        """
+
+    @abstractmethod
+    async def batch_info(self, name: str | bytes) -> BatchInfo:
+        """Return the state of a batch and the numbers of its members. A batch that has ended is known for a day."""
 
     @abstractmethod
     async def session_events(

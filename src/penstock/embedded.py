@@ -54,7 +54,7 @@ from penstock.core.limits import (
 from penstock.core.policy import PRESETS, TubePolicy
 from penstock.core.states import OK
 from penstock.core.statistics.histogram import Histogram
-from penstock.core.tasks import attention, follow_ups
+from penstock.core.tasks import attention, batch, follow_ups
 from penstock.core.tasks.signals import SIGNAL_NAMES
 from penstock.core.tube import Tube as CoreTube
 from penstock.core.views import SessionView
@@ -88,6 +88,8 @@ from penstock.options import (
     PUT_KEYWORDS,
     RELEASE_KEYWORDS,
     TUBE_KEYWORDS,
+    BatchInfo,
+    BatchState,
     Body,
     ClaimInfo,
     Duration,
@@ -468,6 +470,37 @@ class Queue(api.Queue):
         while stage_commands.are_closing(closing.left) and self._go_on_closing(closing):
             pass
         return closing.jobs
+
+    def create_batch(self, name: str | bytes, *, then: api.FollowUps = (), expire: Seconds | None = None) -> None:
+        raw = to_bytes(name, "the name of a batch")
+        expire_ms = UNSET if expire is None else duration_ms(expire, "expire")
+        names, drafts = self._follow_ups(then)
+        with self._session.durable, self._session.lock, self._session:
+            batch.create_batch(self._host.engine, raw, names, drafts, expire_ms, self._host.now())
+
+    def seal_batch(self, name: str | bytes) -> int:
+        raw = to_bytes(name, "the name of a batch")
+        with self._session.durable, self._session.lock, self._session:
+            return batch.seal_batch(self._host.engine, raw, self._host.now())
+
+    def batch_info(self, name: str | bytes) -> BatchInfo:
+        raw = to_bytes(name, "the name of a batch")
+        with self._session.durable, self._session.lock, self._session:
+            self._host.advance()
+            stage = batch.find_batch(self._host.engine, raw, self._host.now())
+            members = stage.members
+            assert members is not None
+            state = cast(BatchState, batch.state_of(stage))
+            return BatchInfo(state, members.total, members.pending, members.failed, max(stage.count, stage.published))
+
+    def _follow_ups(self, then: api.FollowUps) -> tuple[list[bytes], list[Draft]]:
+        """Return the names of the tubes and the drafts of jobs that follow."""
+        asked = [follow_up_draft(each) for each in then]
+        names = [
+            to_bytes(tube, "a tube's name") if isinstance(tube, (str, bytes)) else self._own([tube])[0]._core.name
+            for tube, _ in asked
+        ]
+        return names, [draft for _, draft in asked]
 
     def session_events(self, after: int = 0, timeout: Duration = 0, *, tube: api.Tube | None = None) -> SessionEvents:
         sleeper = ThreadSleeper()
@@ -1233,12 +1266,7 @@ class Job(api.Job):
             self._do(settle)
             return []
         queue, host = self._tube._queue, self._tube._host
-        asked = [follow_up_draft(each) for each in then]
-        drafts = [draft for _, draft in asked]
-        names = [
-            to_bytes(tube, "a tube's name") if isinstance(tube, (str, bytes)) else queue._own([tube])[0]._core.name
-            for tube, _ in asked
-        ]
+        names, drafts = queue._follow_ups(then)
         try:
             return self._try_settle_then(settle, names, drafts)
         except NoSpace:

@@ -88,6 +88,7 @@ class PutOptions(TypedDict, total=False):
     state: Literal["ready", "buried", "done"]  # Initial state, for imported jobs.
     new: bool  # Raise JobExists where `unique` or `dedup` would return an existing job.
     headers: Mapping[str, str | bytes]  # Metadata next to the body, for example a trace context.
+    batch: str | bytes  # The batch to which the job belongs: see `queue.create_batch`.
 
 
 class TubeOptions(TypedDict, total=False):
@@ -219,6 +220,19 @@ class SessionEvents(NamedTuple):
     events: list[SessionEvent]
 
 
+BatchState = Literal["open", "sealed", "ended", "expired"]
+
+
+class BatchInfo(NamedTuple):
+    """The state of a batch and the numbers of its members."""
+
+    state: BatchState
+    total: int  # Jobs that were put into the batch.
+    pending: int  # Members that have not ended.
+    failed: int  # Members that ended without an ack.
+    callbacks: int  # Jobs that are put when all members have ended.
+
+
 class ClaimInfo(NamedTuple):
     """The progress of a consumer of claims."""
 
@@ -249,6 +263,7 @@ def draft(
     state: str = "ready",
     new: bool = False,
     headers: Mapping[str, str | bytes] | None = None,
+    batch: str | bytes | None = None,
 ) -> Draft:
     """Return the draft of a put: the job to be added, in the types of the engine."""
     raw, kind = encode_body(body)
@@ -274,6 +289,7 @@ def draft(
         boolean(new, "new"),
         UNSET if at is None else moment_ms(at, "at"),
         b"" if headers is None else headers_to_bytes(headers),
+        None if batch is None else to_bytes(batch, "a batch"),
     )
 
 

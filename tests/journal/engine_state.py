@@ -39,7 +39,9 @@ def _content(tube: Tube, engine: Engine, restarted: bool) -> dict[str, Any]:
 
 def _stage(stage: Stage) -> tuple[Any, ...]:
     jobs = [job.id for job in stage.jobs[stage.at :] if job.state == s.STAGED and job.position > 0]
-    return (stage.phase, stage.until, stage.expire_ms, stage.published, jobs)
+    members = stage.members
+    counts = None if members is None else (members.sealed, members.total, members.failed)
+    return (stage.phase, stage.until, stage.expire_ms, stage.published, jobs, counts)
 
 
 def _jobs(tube: Tube) -> list[Job]:
@@ -67,6 +69,7 @@ def _job(job: Job, tube: Tube, engine: Engine, restarted: bool) -> dict[str, Any
         "extra": (extra.reason, extra.name, extra.unique, extra.priority_given),
         "claim": (extra.consumer, extra.claim, extra.claim_place, extra.doomed),
         "verdict": None if extra.verdict is None else extra.verdict.encode(),
+        "batch": extra.batch,
         "cancelled": extra.cancelled,
         "retry": None if extra.retry is None else extra.retry.text,
         **({"stage": extra.stage} if extra.stage else {}),

@@ -13,7 +13,7 @@ from penstock.core.engine import Engine
 from penstock.core.errors import CommandError
 from penstock.core.job import Draft
 from penstock.core.limits import UNSET
-from penstock.core.tasks import attention, follow_ups
+from penstock.core.tasks import attention, batch, follow_ups
 from penstock.core.tube import Tube
 from penstock.core.waits import Connection
 from penstock.wire.headers import encode_headers
@@ -188,10 +188,24 @@ class Script:
         if self.chance.random() < 0.4:
             attention.cancel(engine, job, b"not needed", now)
             return
+        if self.chance.random() < 0.4:
+            self.batches(now)
+            return
         tubes = [self.tube(now) for _ in range(self.chance.randrange(1, 3))]
         drafts = [self.draft(tube) for tube in tubes]
         settle = self.chance.choice([engine.ack, engine.nack, engine.bury])
         follow_ups.settle_then(engine, session, job, lambda: settle(session, job, now), tubes, drafts, now)
+
+    def batches(self, now: int) -> None:
+        """Create a batch, put a member, or seal it. Members end by the other steps."""
+        name = b"batch-%d" % self.chance.randrange(3)
+        what = self.chance.randrange(4)
+        if what == 0:
+            batch.create_batch(self.engine, name, [b"tube-0"] * 2, [Draft(b"callback")] * 2, 60_000, now)
+        elif what == 1:
+            batch.seal_batch(self.engine, name, now)
+        else:
+            self.engine.put_many(self.tube(now), [Draft(b"member", batch=name)] * what, now)
 
     def tubes(self, now: int) -> None:
         tube = self.tube(now)

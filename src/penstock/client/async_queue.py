@@ -24,12 +24,14 @@ from penstock.client.facts import JobFacts, KnownTube
 from penstock.client.handles import AsyncJobHandle, AsyncQueueHandle
 from penstock.client.url import ConnectOptions, target
 from penstock.core.errors import CommandError, NotOwner, NotTaken, PenstockError, UnknownJob, UnknownTube, WrongType
+from penstock.core.job import Draft
 from penstock.core.limits import NEVER, UNSET, check_count
 from penstock.core.policy import TubePolicy
 from penstock.durations import Durations
 from penstock.journal.history.block import BlockDigest
 from penstock.journal.history.reader import Event
 from penstock.options import (
+    BatchInfo,
     Body,
     ClaimInfo,
     Duration,
@@ -284,6 +286,25 @@ class AsyncQueue(AsyncQueueHandle):
     async def _close_stages(self, word: bytes, stages: Iterable[api_async.AsyncStage | str | bytes]) -> int:
         names = [each._name if isinstance(each, AsyncStage) else each for each in stages]
         return await self._call(commands.close_stages(word, names))
+
+    async def create_batch(
+        self, name: str | bytes, *, then: api_async.AsyncFollowUps = (), expire: Seconds | None = None
+    ) -> None:
+        raw = to_bytes(name, "the name of a batch")
+        await self._call(commands.create_batch(raw, self._follow_ups(then), expire))
+
+    async def seal_batch(self, name: str | bytes) -> int:
+        return await self._call(commands.seal_batch(to_bytes(name, "the name of a batch")))
+
+    async def batch_info(self, name: str | bytes) -> BatchInfo:
+        return await self._call(commands.batch_info(to_bytes(name, "the name of a batch")))
+
+    def _follow_ups(self, then: api_async.AsyncFollowUps) -> list[tuple[bytes, Draft]]:
+        """Return the name of the tube and the draft of each job that follows."""
+        return [
+            (to_bytes(tube, "a tube's name") if isinstance(tube, (str, bytes)) else self._tube_name(tube), draft)
+            for tube, draft in map(follow_up_draft, then)
+        ]
 
     async def session_events(
         self, after: int = 0, timeout: Duration = 0, *, tube: api_async.AsyncTube | None = None
@@ -580,14 +601,10 @@ class AsyncJob(AsyncJobHandle):
 
     async def _settle(self, call: Call[None], then: api_async.AsyncFollowUps) -> list[api_async.AsyncJob]:
         """Send a call that ends the delivery of the job, and put the jobs of `then`. Return these jobs."""
-        asked = [follow_up_draft(each) for each in then]
-        if not asked:
+        named = self._queue._follow_ups(then)
+        if not named:
             await self._finish(call)
             return []
-        named = [
-            (to_bytes(tube, "a tube's name") if isinstance(tube, (str, bytes)) else self._queue._tube_name(tube), draft)
-            for tube, draft in asked
-        ]
         found = await self._finish(commands.then(call, self._facts.hold(), named))
         return [AsyncJob(self._queue, facts) for facts in found]
 

@@ -48,6 +48,7 @@ from penstock.core.limits import (
     check_priority,
 )
 from penstock.core.policy import PRESETS, TubePolicy
+from penstock.core.tasks.batch import BATCH_STATES
 from penstock.core.tasks.signals import SIGNAL_NAMES
 from penstock.core.waits import END_NAMES
 from penstock.durations import Durations, durations_from
@@ -59,6 +60,8 @@ from penstock.options import (
     PUT_KEYWORDS,
     RELEASE_KEYWORDS,
     TUBE_KEYWORDS,
+    BatchInfo,
+    BatchState,
     Body,
     ClaimInfo,
     Duration,
@@ -259,6 +262,8 @@ def _put_words(asked: Draft) -> list[bytes]:
     for word, label in labels:
         if label is not None:
             words += [word, label]
+    if asked.batch is not None:
+        words += [b"BATCH", asked.batch]
     if asked.headers:
         for name, value in decode_headers(asked.headers).items():
             words += [b"HEADER", name.encode(), value]
@@ -997,9 +1002,7 @@ def then(call: Call[None], hold: int, follow_ups: list[tuple[bytes, Draft]]) -> 
     for index, (name, asked) in enumerate(follow_ups):
         if asked.dedup is None:
             asked.dedup = b"%s/%d/%d" % (words[at], hold, index)
-        words += [b"THEN", b"PUT", name, asked.body, *_put_words(asked)]
-        if asked.body_kind != BODY_BYTES:
-            words += [b"AS", _KIND_WORDS[asked.body_kind]]
+        words += _then_words(name, asked)
 
     def read(answer: Reply) -> list[JobFacts]:
         found = zip(items(answer), follow_ups, strict=True)
@@ -1008,6 +1011,12 @@ def then(call: Call[None], hold: int, follow_ups: list[tuple[bytes, Draft]]) -> 
     extended = Call(words, read, REPEAT)
     extended.largest = max(call.largest, *(len(asked.body) for _, asked in follow_ups))
     return extended
+
+
+def _then_words(name: bytes, asked: Draft) -> list[bytes]:
+    """Return the words of a put that follows another command."""
+    words = [b"THEN", b"PUT", name, asked.body, *_put_words(asked)]
+    return words if asked.body_kind == BODY_BYTES else [*words, b"AS", _KIND_WORDS[asked.body_kind]]
 
 
 def release(id: str, delay: Seconds = 0, options: ReleaseOptions | None = None, hold: int = 0) -> Call[None]:
@@ -1166,6 +1175,34 @@ def job_progress(answer: Reply) -> JobProgress:
         place, kind, raw = items(each)
         values.append(ProgressValue(number(place), decode_body(octets(raw), _KINDS.get(octets(kind), BODY_BYTES))))
     return JobProgress(number(answer[b"after"]), values, None if answer[b"outcome"] is None else outcome(answer))
+
+
+def create_batch(name: bytes, follow_ups: list[tuple[bytes, Draft]], expire: Seconds | None) -> Call[None]:
+    """Build the call that creates a batch. A repetition has no effect."""
+    words = [b"BATCH", b"CREATE", name]
+    if expire is not None:
+        words += [b"EXPIRE", duration(duration_ms(expire, "expire"))]
+    for tube, asked in follow_ups:
+        words += _then_words(tube, asked)
+    call = Call(words, nothing, REPEAT)
+    call.largest = max((len(asked.body) for _, asked in follow_ups), default=0)
+    return call
+
+
+def seal_batch(name: bytes) -> Call[int]:
+    return Call([b"BATCH", b"SEAL", name], number, REPEAT)
+
+
+def batch_info(name: bytes) -> Call[BatchInfo]:
+    return Call([b"BATCH", b"INFO", name], _batch_info, REPEAT)
+
+
+def _batch_info(answer: Reply) -> BatchInfo:
+    state = octets(answer[b"state"]).decode()
+    if state not in BATCH_STATES:
+        raise BadAnswer(f"the server answers with a state {state!r} that this version does not know")
+    counts = (number(answer[field]) for field in (b"total", b"pending", b"failed", b"callbacks"))
+    return BatchInfo(cast(BatchState, state), *counts)
 
 
 def session_events(after: int, timeout: Duration, tube: bytes | None) -> Call[SessionEvents]:

@@ -24,12 +24,14 @@ from penstock.client.handles import JobHandle, QueueHandle
 from penstock.client.session import Session
 from penstock.client.url import ConnectOptions, target
 from penstock.core.errors import CommandError, NotOwner, NotTaken, PenstockError, UnknownJob, UnknownTube, WrongType
+from penstock.core.job import Draft
 from penstock.core.limits import NEVER, UNSET, check_count
 from penstock.core.policy import TubePolicy
 from penstock.durations import Durations
 from penstock.journal.history.block import BlockDigest
 from penstock.journal.history.reader import Event
 from penstock.options import (
+    BatchInfo,
     Body,
     ClaimInfo,
     Duration,
@@ -278,6 +280,23 @@ class Queue(QueueHandle):
     def _close_stages(self, word: bytes, stages: Iterable[api.Stage | str | bytes]) -> int:
         names = [each._name if isinstance(each, Stage) else each for each in stages]
         return self._call(commands.close_stages(word, names))
+
+    def create_batch(self, name: str | bytes, *, then: api.FollowUps = (), expire: Seconds | None = None) -> None:
+        raw = to_bytes(name, "the name of a batch")
+        self._call(commands.create_batch(raw, self._follow_ups(then), expire))
+
+    def seal_batch(self, name: str | bytes) -> int:
+        return self._call(commands.seal_batch(to_bytes(name, "the name of a batch")))
+
+    def batch_info(self, name: str | bytes) -> BatchInfo:
+        return self._call(commands.batch_info(to_bytes(name, "the name of a batch")))
+
+    def _follow_ups(self, then: api.FollowUps) -> list[tuple[bytes, Draft]]:
+        """Return the name of the tube and the draft of each job that follows."""
+        return [
+            (to_bytes(tube, "a tube's name") if isinstance(tube, (str, bytes)) else self._tube_name(tube), draft)
+            for tube, draft in map(follow_up_draft, then)
+        ]
 
     def session_events(self, after: int = 0, timeout: Duration = 0, *, tube: api.Tube | None = None) -> SessionEvents:
         place = None if tube is None else self._tube_name(tube)
@@ -562,14 +581,10 @@ class Job(JobHandle):
 
     def _settle(self, call: Call[None], then: api.FollowUps) -> list[api.Job]:
         """Send a call that ends the delivery of the job, and put the jobs of `then`. Return these jobs."""
-        asked = [follow_up_draft(each) for each in then]
-        if not asked:
+        named = self._queue._follow_ups(then)
+        if not named:
             self._finish(call)
             return []
-        named = [
-            (to_bytes(tube, "a tube's name") if isinstance(tube, (str, bytes)) else self._queue._tube_name(tube), draft)
-            for tube, draft in asked
-        ]
         found = self._finish(commands.then(call, self._facts.hold(), named))
         return [Job(self._queue, facts) for facts in found]
 

@@ -20,6 +20,9 @@ OPEN: Final = 0
 PUBLISHED: Final = 1
 DISCARDED: Final = 2  # By a command, or because it was not published in time.
 
+# The names of the stages of batches begin with this. Commands about stages refuse such names.
+BATCH_PREFIX: Final = b"\0batch\0"
+
 STAGE_WORDS: Final = ["open", "published", "discarded"]
 
 
@@ -60,8 +63,33 @@ class Consumer:
         self.acking = {}
 
 
+class BatchMembers:
+    """How many jobs belong to a batch of tasks: see tasks/batch.py. The log has all of this except `pending`.
+
+    After a restart, `pending` is the number of jobs that still name the batch.
+    """
+
+    sealed: bool  # The producer has put all members. The batch ends when none is pending.
+    total: i64  # Number of jobs that were put into the batch.
+    failed: i64  # Number of members that ended without an ack.
+    pending: i64  # Number of members that have not ended.
+
+    def __init__(self) -> None:
+        self.sealed = False
+        self.total = 0
+        self.failed = 0
+        self.pending = 0
+
+    def is_over(self) -> bool:
+        """Return whether all members have ended, and no more will come."""
+        return self.sealed and self.pending == 0
+
+
 class Stage(Timed):
-    """A named set of jobs that are published together. The deadline of an open stage is the time when it expires."""
+    """A named set of jobs that are published together. The deadline of an open stage is the time when it expires.
+
+    A batch of tasks is a stage, too: its jobs are the callbacks, which are published when all members have ended.
+    """
 
     name: bytes
     phase: i64  # OPEN, PUBLISHED or DISCARDED.
@@ -73,6 +101,7 @@ class Stage(Timed):
     published: i64  # Number of jobs when the stage was published.
     closing: bool  # The stage is closed, but still has jobs.
     at: i64  # Number of jobs that have left the closed stage.
+    members: BatchMembers | None  # The members of a batch; None for other stages.
 
     def __init__(self, name: bytes, expire_ms: i64) -> None:
         super().__init__()
@@ -85,6 +114,7 @@ class Stage(Timed):
         self.published = 0
         self.closing = False
         self.at = 0
+        self.members = None
 
     def let_go(self) -> None:
         """Decrease the number of jobs in the stage by one, because a job has left it."""
@@ -102,6 +132,8 @@ class Stages(Timed):
     """
 
     by_name: dict[bytes, Stage]  # In the order in which they were created or closed.
+    # Jobs that name a batch, while the engine is restored from the log. Otherwise empty.
+    restored_members: list[Job]
     closing: list[Stage]  # Closed stages that still have jobs, in the order in which they are emptied.
     _closed: list[Stage]  # Closed stages whose names are kept, in the order of closing, from the index `_start` on.
     _start: i64
@@ -110,6 +142,7 @@ class Stages(Timed):
         super().__init__()
         self.by_name = {}
         self.closing = []
+        self.restored_members = []
         self._closed = []
         self._start = 0
 

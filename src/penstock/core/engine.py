@@ -283,6 +283,8 @@ class Engine(Driving):
         if tube.limited:
             self._check_capacity(tube, draft)
         self._admit(job, tube, draft, now)
+        if self.joined:
+            self.report_joined(now)
         if self.woken_tubes:
             self.settle(now)
         return job
@@ -298,6 +300,7 @@ class Engine(Driving):
                 job = tube.make(self.next_id, draft, now)
                 self._admit(job, tube, draft, now)
             jobs.append(job)
+        self.report_joined(now)
         self.settle(now)
         return jobs
 
@@ -360,6 +363,8 @@ class Engine(Driving):
         if tube.paused_in:
             raise Paused(f"tube {quoted_name(tube.name)} is paused for puts; try later, or resume it")
         check_body(len(draft.body), self.body_bytes_max)
+        if draft.batch is not None:
+            self.check_batch(tube, draft.batch)
         if tube.limited and 0 < tube.policy.capacity_bytes < len(draft.body):
             raise BodyTooLarge(f"the body has {len(draft.body)} bytes, more than the capacity of the whole tube")
         if self.room_bytes != NEVER or self.memory_max != NEVER:
@@ -1114,6 +1119,8 @@ class Engine(Driving):
             raise target.lacks("moves: its driver decides which jobs it serves")
         if job.once and target.session_owned:
             raise target.lacks("at-most-once delivery: the jobs of a session are given back when it disconnects")
+        if job.extra is not None and job.extra.batch and (target.temporary or not target.session_owned):
+            raise target.lacks("batches, and the job belongs to one")
         if target.paused_in:
             raise Paused(f"tube {quoted_name(target.name)} is paused for puts; try later, or resume it")
         if target.limited and not self._has_room_for(target, 1, job.body_length()):

@@ -239,6 +239,18 @@ class StageOver(CommandError):
     code: ClassVar[str] = "STAGEOVER"
 
 
+class UnknownBatch(CommandError):
+    """There is no such batch here; create it first, or name a tube on the node of the batch."""
+
+    code: ClassVar[str] = "NOBATCH"
+
+
+class BatchOver(CommandError):
+    """The batch has ended or exists already; choose another name."""
+
+    code: ClassVar[str] = "BATCHOVER"
+
+
 class IsStaged(CommandError):
     """The job is in a stage; publish the stage first, or delete the job."""
 

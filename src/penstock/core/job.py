@@ -139,6 +139,7 @@ class Extra:
     priority_given: i64  # Priority before `urgent` or `requeue` replaced it; otherwise PRIORITY_UNSET.
     consumer: bytes  # Consumer whose claim holds the job; empty if none.
     claim: i64  # Number of that claim.
+    batch: bytes  # Name of the stage of the batch to which the job belongs; empty if none.
     stage: bytes  # Name of the stage that contains the job; empty if none.
     copy: Copy | None  # Replication data; None if the job has no copies.
     verdict: Verdict | None  # What happens to the job when its claim is acked. None: it is acked.
@@ -164,6 +165,7 @@ class Extra:
         self.doomed = False
         self.cancelled = False
         self.stage = b""
+        self.batch = b""
         self.copy = None
         self.verdict = None
         self.headers = b""
@@ -300,6 +302,7 @@ class Draft:
     new: bool  # If a job exists for this put already, refuse the put instead of returning that job.
     at_ms: int  # Earliest time of delivery (ms since 1970), instead of a delay; UNSET: none.
     headers: bytes  # Metadata, encoded by wire/headers.py; empty: none.
+    batch: bytes | None  # Name of the batch to which the job will belong; None: none.
 
     def __init__(
         self,
@@ -324,6 +327,7 @@ class Draft:
         new: bool = False,
         at_ms: int = UNSET,
         headers: bytes = b"",
+        batch: bytes | None = None,
     ) -> None:
         self.body = body
         self.body_kind = body_kind
@@ -346,6 +350,7 @@ class Draft:
         self.new = new
         self.at_ms = at_ms
         self.headers = headers
+        self.batch = batch
 
     def with_body(self, body: bytes) -> Draft:
         return Draft(
@@ -370,6 +375,7 @@ class Draft:
             self.new,
             self.at_ms,
             self.headers,
+            self.batch,
         )
 
     def log_bytes(self) -> i64:
@@ -383,6 +389,8 @@ class Draft:
             length += len(self.unique)
         if self.dedup is not None:
             length += len(self.dedup)
+        if self.batch is not None:
+            length += 2 * len(self.batch)
         if self.retry is not None:
             length += len(self.retry.text)
         return length

@@ -130,6 +130,12 @@ STAGE_EXPIRE_MS: Final = 86_400_000
 STAGE_REMEMBERED_MS: Final = 86_400_000
 STAGES_REMEMBERED: Final = 100_000
 
+# The default time after the last put into a batch after which its callbacks are discarded if it has not ended.
+BATCH_EXPIRE_MS: Final = 7 * 86_400_000
+
+# The memory of a batch without its name, and the most that it takes in the log.
+STAGE_MEMORY_BYTES: Final = 1_000
+
 # The number of stages that one command can publish or discard, because the command is one row of the log and one turn.
 STAGES_PER_COMMAND_MAX: Final = 10_000
 

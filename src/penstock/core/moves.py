@@ -60,9 +60,18 @@ from mypy_extensions import i32, i64, u8
 from penstock.core import policy as p
 from penstock.core import states as s
 from penstock.core import waits as w
-from penstock.core.batches import DISCARDED, PUBLISHED, Claim, Consumer, Stage, Stages
+from penstock.core.batches import BATCH_PREFIX, DISCARDED, OPEN, PUBLISHED, Claim, Consumer, Stage, Stages
 from penstock.core.deadlines import NOWHERE, Deadlines, Timed
-from penstock.core.errors import CommandError, JobExists, NameTaken, NoMemory, NoSpace, NumberTaken
+from penstock.core.errors import (
+    BatchOver,
+    CommandError,
+    JobExists,
+    NameTaken,
+    NoMemory,
+    NoSpace,
+    NumberTaken,
+    UnknownBatch,
+)
 from penstock.core.ids import first_id, is_long
 from penstock.core.job import (
     HELD_BY_CLAIM,
@@ -111,6 +120,8 @@ LABEL_BYTES_PER_MOVE: Final = 128
 
 # The bytes that the log adds to each label, rounded up.
 _LABEL_HEADER_BYTES: Final = 8
+# The bytes of a row about a batch, without the batch's name, rounded up.
+_BATCH_ROW_BYTES: Final = 512
 
 
 class Moves:
@@ -128,6 +139,7 @@ class Moves:
     sessions: dict[bytes, Session]
     consumers: dict[bytes, Consumer]  # Consumers of claims by name: see claims.py.
     stages: Stages
+    joined: list[Stage]  # Batches to which the present command has added jobs.
     room_bytes: i64  # Bytes of bodies that the log has room for. The shell sets it after each commit.
     moves_left: i64  # Transitions that do not end a job and that the log has room for. Low only on a full disk.
     taken_count: i64  # Number of taken jobs of all tubes. Each needs room in the log to end.
@@ -177,6 +189,7 @@ class Moves:
         self.sessions = {}
         self.consumers = {}
         self.stages = Stages()
+        self.joined = []
         self.room_bytes = NEVER
         self.moves_left = NEVER
         self.taken_count = 0
@@ -259,8 +272,7 @@ class Moves:
         if isinstance(item, Session):
             return self._end_session(item, now)
         if isinstance(item, Stage):
-            self._close_stage(item, DISCARDED, now)
-            self.outbox.stages_changed([item], now)
+            self._fire_stage(item, now)
             return 1
         if isinstance(item, JobProgress):
             self.forget_progress(item)
@@ -390,6 +402,66 @@ class Moves:
         self.deadlines.clear(claim)
         claim.consumer.claims.pop(claim.number, None)
 
+    def _fire_stage(self, stage: Stage, now: i64) -> None:
+        """Discard a stage that has expired. Publish the callbacks of a batch whose members have all ended."""
+        phase = DISCARDED
+        if stage.members is not None:
+            if stage.members.is_over():
+                phase = PUBLISHED
+            elif stage.until > now:
+                # A member was put by the command that ended the last one.
+                self.deadlines.set(stage, stage.until)
+                return
+            if self.moves_left <= 0 and not self._refill_moves():
+                self.deadlines.set(stage, now + NO_ROOM_MS)
+                return
+        self._close_stage(stage, phase, now)
+        self.outbox.stages_changed([stage], now)
+
+    def check_batch(self, tube: Tube, name: bytes) -> None:
+        """Raise an error if a job of a tube cannot belong to a batch."""
+        if tube.temporary or tube.driven or not tube.session_owned:
+            raise tube.lacks("batches: their jobs are in the journal, and belong to the session that takes them")
+        stage = self.stages.by_name.get(BATCH_PREFIX + name)
+        if stage is None or stage.members is None:
+            raise UnknownBatch()
+        if stage.phase != OPEN or stage.members.is_over():
+            raise BatchOver("the batch has ended, so no job can be added to it; create another one")
+
+    def _join_batch(self, job: Job, name: bytes, now: i64) -> None:
+        """Add a new job to its batch. `report_joined` writes the new number of members to the log."""
+        stage = self.stages.by_name[BATCH_PREFIX + name]
+        members = stage.members
+        assert members is not None
+        job.ensure_extra().batch = stage.name
+        members.total += 1
+        members.pending += 1
+        stage.until = now + stage.expire_ms
+        self.deadlines.set(stage, stage.until)
+        if stage not in self.joined:
+            self.joined.append(stage)
+
+    def report_joined(self, now: i64) -> None:
+        """Write the batches to the log to which the present command has added jobs."""
+        for stage in self.joined:
+            self.outbox.stages_changed([stage], now)
+        self.joined = []
+
+    def _leave_batch(self, job: Job, failed: bool, now: i64) -> None:
+        """Count a member of a batch as ended. If it was the last one, the next turn publishes the callbacks."""
+        extra = job.ensure_extra()
+        stage = self.stages.by_name.get(extra.batch)
+        extra.batch = b""
+        if stage is None or stage.members is None:
+            return
+        members = stage.members
+        members.pending -= 1
+        if failed:
+            members.failed += 1
+            self.outbox.stages_changed([stage], now)
+        if stage.phase == OPEN and members.is_over():
+            self.deadlines.set(stage, now)
+
     def _close_stage(self, stage: Stage, phase: i64, now: i64) -> None:
         """Publish or discard a stage, as `phase` says. It accepts no more jobs.
 
@@ -490,8 +562,16 @@ class Moves:
                 holder = self._remove_holder(job, tube, event)
             elif came_from == s.STAGED:
                 self._leave_stage(job)
-            if job.extra is not None and (state == s.DONE or state == s.ZOMBIE) and job.extra.unique:
-                _no_longer_unique(tube, job)
+            extra = job.extra
+            if (
+                extra is not None
+                and (extra.unique or extra.batch)
+                and (state == s.GONE or s.BURIED <= state <= s.ZOMBIE)
+            ):
+                if extra.unique and (state == s.DONE or state == s.ZOMBIE):
+                    _no_longer_unique(tube, job)
+                if extra.batch and event != s.MOVED_OUT:
+                    self._leave_batch(job, event != s.ACKED and (state == s.GONE or state == s.BURIED), now)
             if (state == s.GONE or s.BURIED <= state <= s.ZOMBIE) and (self.end_waits_by_id or self.progress.by_job):
                 self._end_waits_by_event(job, came_from, event)
             if state == s.GONE:
@@ -647,6 +727,8 @@ class Moves:
         elif tube.by_creation:
             job.order = self._creation(now)
         self._enter_tube(job, tube, NO_KEY if draft.key is None else draft.key, now)
+        if draft.batch is not None:
+            self._join_batch(job, draft.batch, now)
         if draft.dedup is not None:
             tube.dedup_window().add(draft.dedup, job.id, i64(job.ttl_minutes), now)
             self.outbox.put_seen(job, tube, draft.dedup)
@@ -959,6 +1041,8 @@ class Moves:
             except CommandError as damage:
                 extra.reason = str(damage).encode()[:REASON_BYTES_MAX]
             else:
+                if extra.batch:
+                    self._leave_batch(job, True, now)
                 self._transfer(job, tube, target, body, s.MOVED_IN_READY, now, True)
                 if self.end_waits_by_id or self.progress.by_job:
                     self._end_waits_for(job, tube.slot, s.READY, w.END_DEAD_LETTERED)
@@ -1085,6 +1169,8 @@ class Moves:
             self._uncount(wait)
             try:
                 self.check_room(1, draft.log_bytes())
+                if draft.batch is not None:
+                    self.check_batch(tube, draft.batch)
                 twin = self._existing_job(tube, draft, now)
                 job = tube.make(self.next_id, draft, now) if twin is None else twin
             except CommandError as refusal:
@@ -1096,6 +1182,7 @@ class Moves:
                 actor = self.outbox.actor
                 self.outbox.actor = wait.connection.session
                 self._admit(job, tube, draft, now)
+                self.report_joined(now)
                 self.outbox.actor = actor
             wait.job = job
             self._end_wait(wait, w.SERVED)
@@ -1385,6 +1472,9 @@ def row_label_bytes(job: Job, tube: Tube) -> i64:
             length += _LABEL_HEADER_BYTES + len(extra.unique)
         if extra.consumer:
             length += _LABEL_HEADER_BYTES + len(extra.consumer)
+        if extra.batch:
+            # The end of the job also writes a row about the batch.
+            length += _BATCH_ROW_BYTES + 2 * len(extra.batch)
     return length
 
 

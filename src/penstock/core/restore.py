@@ -54,6 +54,8 @@ def place_jobs(engine: Engine, tube: Tube, jobs: list[Job]) -> None:
         tube.place(job)
         engine._arm(job, tube)
         _index(tube, job)
+        if job.extra is not None and job.extra.batch:
+            engine.stages.restored_members.append(job)
 
 
 def count_ready_times(tube: Tube) -> None:
@@ -189,9 +191,11 @@ def restore_stages(engine: Engine, stages: list[Stage], jobs: list[Job]) -> None
             known[name] = lost
         known[name].jobs.append(job)
         known[name].count += 1
+    _count_members(engine)
     for stage in known.values():
         if stage.phase == OPEN:
-            engine.deadlines.set(stage, stage.until)
+            is_over = stage.members is not None and stage.members.is_over()
+            engine.deadlines.set(stage, engine.now if is_over else stage.until)
     for stage in stages:
         if stage.phase != OPEN:
             stage.closing = stage.count > 0
@@ -200,6 +204,25 @@ def restore_stages(engine: Engine, stages: list[Stage], jobs: list[Job]) -> None
             engine.stages.add_closed(stage, engine.now)
     if engine.stages.closing:
         engine.deadlines.set(engine.stages, engine.now)
+
+
+def _count_members(engine: Engine) -> None:
+    """Count the pending members of each batch: the jobs that name it."""
+    for job in engine.stages.restored_members:
+        extra = job.ensure_extra()
+        stage = engine.stages.by_name.get(extra.batch)
+        if stage is None or stage.members is None:
+            # The row of the batch is lost, or the batch expired long ago.
+            if job.state == s.TAKEN:
+                engine.taken_label_bytes -= row_label_bytes(job, engine.tube_of(job))
+            extra.batch = b""
+            if job.state == s.TAKEN:
+                engine.taken_label_bytes += row_label_bytes(job, engine.tube_of(job))
+        else:
+            # All members share the object of the name.
+            extra.batch = stage.name
+            stage.members.pending += 1
+    engine.stages.restored_members = []
 
 
 def release_orphan(engine: Engine, job: Job, now: i64) -> None:

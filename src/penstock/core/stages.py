@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from mypy_extensions import i64
 
-from penstock.core.batches import DISCARDED, OPEN, PUBLISHED, STAGE_WORDS, Stage
+from penstock.core.batches import BATCH_PREFIX, DISCARDED, OPEN, PUBLISHED, STAGE_WORDS, Stage
 from penstock.core.engine import Engine, quoted_name
-from penstock.core.errors import OutOfRange, StageOver, UnknownStage, Unsupported
+from penstock.core.errors import BadName, OutOfRange, StageOver, UnknownStage, Unsupported
 from penstock.core.job import ARRIVES_READY, Draft, Job
 from penstock.core.limits import STAGE_EXPIRE_MS, STAGES_PER_COMMAND_MAX, UNSET, check_finite, check_name
 from penstock.core.tube import Tube
@@ -25,10 +25,27 @@ from penstock.core.tube import Tube
 def check_stage(engine: Engine, name: bytes, drafts: list[Draft], expire_ms: int, now: i64) -> None:
     """Raise an error if these drafts cannot be put into a stage of this name, independent of the tube."""
     engine.advance(now)
-    check_name(name, "the name of a stage")
+    check_stage_name(name)
     if expire_ms != UNSET:
         check_finite(expire_ms, "expire")
+    check_drafts(drafts)
+    stage = engine.stages.find(name, now)
+    if stage is not None and stage.phase != OPEN:
+        raise StageOver(f"stage {quoted_name(name)} was {STAGE_WORDS[stage.phase]}; choose another name")
+
+
+def check_stage_name(name: bytes) -> None:
+    """Raise BadName if a stage cannot have this name."""
+    check_name(name, "the name of a stage")
+    if name.startswith(BATCH_PREFIX):
+        raise BadName("the name of a stage must not begin like the internal name of a batch")
+
+
+def check_drafts(drafts: list[Draft]) -> None:
+    """Raise Unsupported if one of these drafts cannot be put into a stage."""
     for draft in drafts:
+        if draft.batch is not None:
+            raise Unsupported("a staged job cannot belong to a batch, because it may never be published")
         if draft.unique is not None or draft.dedup is not None or draft.same_body:
             # Another put with the same value would return this job, which may never be published.
             raise Unsupported("a staged job cannot have a unique value or dedup id, because it may never be published")
@@ -36,9 +53,6 @@ def check_stage(engine: Engine, name: bytes, drafts: list[Draft], expire_ms: int
             raise Unsupported("a staged job cannot have a time (at): its delay starts when its stage is published")
         if draft.initial_state != ARRIVES_READY:
             raise Unsupported("a staged job cannot have a state: it becomes ready or delayed when it is published")
-    stage = engine.stages.find(name, now)
-    if stage is not None and stage.phase != OPEN:
-        raise StageOver(f"stage {quoted_name(name)} was {STAGE_WORDS[stage.phase]}; choose another name")
 
 
 def stage_jobs(engine: Engine, name: bytes, tube: Tube, drafts: list[Draft], expire_ms: int, now: i64) -> list[Job]:
@@ -138,7 +152,7 @@ def _all(engine: Engine, names: list[bytes], now: i64) -> list[Stage]:
         raise OutOfRange(f"a command may name 1 to {STAGES_PER_COMMAND_MAX} stages")
     found: list[Stage] = []
     for name in dict.fromkeys(names):
-        check_name(name, "the name of a stage")
+        check_stage_name(name)
         stage = engine.stages.find(name, now)
         if stage is not None:
             found.append(stage)

@@ -44,8 +44,8 @@ the session that acked. Files of version 1 are read, but not written. `decode_v1
 
 **Later additions.** A reader uses the "bytes a row" of the frame, and ignores the bytes that it does not know at the
 end of a row. If a reader does not know a tag or event with a number below 192, it refuses the file and reports the
-number. It can skip tags and events from 192 on. The following are reserved for later versions: `zone`, TAG_BATCH (a
-batch of jobs, and the place of the job in it), TAG_RATE and RATE_CHANGED (the used part of a rate limit).
+number. It can skip tags and events from 192 on. The following are reserved for later versions: `zone`, TAG_RATE and
+RATE_CHANGED (the used part of a rate limit).
 """
 
 from __future__ import annotations
@@ -184,10 +184,10 @@ TAG_COPY: Final = 14
 TAG_NOTE: Final = 15
 TAG_HEADERS: Final = 16
 TAG_USER: Final = 17
-TAG_BATCH: Final = 18  # Reserved.
+TAG_BATCH: Final = 18  # Name of the stage of the batch to which a job belongs that has not ended.
 TAG_RATE: Final = 19  # Reserved.
 TAG_VERDICT: Final = 20  # Verdict on a job of a claim: "kind delay_ms length ", the tube of this length, the reason.
-_TAGS_KNOWN_END: Final = 18
+_TAGS_KNOWN_END: Final = 19
 
 
 def is_unknown_event(event: int) -> bool:

@@ -52,6 +52,7 @@ from penstock.journal.layout import (
     SNAPSHOT_JOB,
     STAGES_CHANGED,
     STOPPED,
+    TAG_BATCH,
     TAG_BODY,
     TAG_BURIES,
     TAG_CLAIM,
@@ -394,12 +395,18 @@ class RowWriter(Outbox):
         start = self._var_bytes
         for stage in stages:
             self._add_var(TAG_NAME, stage.name)
-        told = {
+        told: dict[str, object] = {
             "phase": STAGE_WORDS[stages[0].phase],
             "until": stages[0].until,
             "expire_ms": stages[0].expire_ms,
             "published": [stage.published for stage in stages],
         }
+        members = stages[0].members
+        if members is not None:
+            # The row of a batch is about this batch alone.
+            told["sealed"] = members.sealed
+            told["total"] = members.total
+            told["failed"] = members.failed
         self._add_var(TAG_JSON, json.dumps(told).encode())
         self._add_other_row(STAGES_CHANGED, 0, 0, 0, now, start)
 
@@ -546,6 +553,8 @@ class RowWriter(Outbox):
                 self._add_var(TAG_VERDICT, verdict.encode())
         if extra.stage:
             self._add_var(TAG_STAGE, extra.stage)
+        if extra.batch:
+            self._add_var(TAG_BATCH, extra.batch)
         if extra.priority_given != PRIORITY_UNSET:
             self._add_var(TAG_PRIORITY_GIVEN, b"%d" % extra.priority_given)
         if extra.buries:

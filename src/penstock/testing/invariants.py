@@ -201,6 +201,9 @@ def _check_stages(engine: Engine, jobs: Sequence[Job]) -> None:
         same("E10", f"the order of stage {name!r}", [job.id for job in left], sorted(job.id for job in left))
         same("E10", f"how many jobs stage {name!r} has", stage.count, len(left))
         same("E10", f"whether stage {name!r} is being emptied", stage.closing, stage in stages.closing)
+        if stage.members is not None:
+            pending = sum(job.extra is not None and job.extra.batch == name for job in jobs)
+            same("E10", f"pending members of batch {name!r}", stage.members.pending, pending)
         assert stage.phase == OPEN or stage.closing or not left, f"E10: stage {name!r} is over and has jobs"
     assert all(stages.by_name.get(stage.name) is stage for stage in stages.closing), (
         "E10: a stage was forgotten too soon"

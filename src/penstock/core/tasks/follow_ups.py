@@ -106,6 +106,7 @@ def settle_then(
             put = tube.make(engine.next_id, draft, now)
             engine._admit(put, tube, draft, now)
         jobs.append(put)
+    engine.report_joined(now)
     engine.settle(now)
     return OK, jobs
 

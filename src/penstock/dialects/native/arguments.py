@@ -54,6 +54,7 @@ PUT_OPTIONS: Final = [
     "NEW",
     "AS",
     "HEADER",
+    "BATCH",
 ]
 
 
@@ -195,6 +196,8 @@ def read_put(words: Words, draft: Draft, word: bytes) -> bool:
         draft.body_kind = body_kind(words.value())
     elif word == b"HEADER":
         words.header()
+    elif word == b"BATCH":
+        draft.batch = words.value()
     else:
         return False
     return True

@@ -74,7 +74,7 @@ def settle_job_then(
         if before is None:
             refuse(refusal)
         return before
-    _check_homes(context, job, puts)
+    check_homes(context, b"tube " + engine.tube_of(job).name, puts)
     context.reserve_log_for(drafts)
     tubes = open_tubes(engine, [put.tube for put in puts], drafts, now)
     outcome, jobs = settle_then(engine, caller.connection.session, job, lambda: settle(job), tubes, drafts, now)
@@ -83,17 +83,16 @@ def settle_job_then(
     return jobs
 
 
-def _check_homes(context: CommandContext, job: Job, puts: list[FollowUp]) -> None:
-    """Raise an error if the tube of a put is on another node than the job, or must not be created."""
+def check_homes(context: CommandContext, near: bytes, puts: list[FollowUp]) -> None:
+    """Raise an error if the tube of a put is on another node than `near`, or must not be created."""
     missing: list[bytes] = []
     for put in puts:
         if put.tube in context.engine.tubes:
             continue
         if context.is_elsewhere(put.tube):
-            here = quoted_name(context.engine.tube_of(job).name)
             raise CrossHome(
-                f"tube {quoted_name(put.tube)} is not on the node of tube {here}; "
-                "put the job with a command of its own, and settle this one afterwards"
+                f"tube {quoted_name(put.tube)} is not on the node of {near.decode('utf-8', 'backslashreplace')}; "
+                "name only tubes of one node, or put the job with a command of its own"
             )
         if put.existing:
             context.engine.tube(put.tube)

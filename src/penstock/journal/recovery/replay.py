@@ -15,7 +15,7 @@ from librt.strings import read_i32_le, read_i64_le
 from mypy_extensions import i32, i64, mypyc_attr, u8
 
 from penstock.core import states as s
-from penstock.core.batches import STAGE_WORDS, Consumer, Stage
+from penstock.core.batches import STAGE_WORDS, BatchMembers, Consumer, Stage
 from penstock.core.errors import NewerJournal
 from penstock.core.job import ASIDE, WAS_ASIDE, BodyRef, Copy, Job, decode_verdict
 from penstock.core.retry import parse_retry
@@ -344,6 +344,8 @@ class Replay:
             job.ensure_extra().verdict = decode_verdict(value)
         elif tag == layout.TAG_STAGE:
             job.ensure_extra().stage = value
+        elif tag == layout.TAG_BATCH:
+            job.ensure_extra().batch = value
         elif tag == layout.TAG_COPY:
             job.ensure_extra().copy = rows.decode_copy(value, self._nodes)
         elif tag == layout.TAG_HEADERS:
@@ -449,6 +451,11 @@ class Replay:
             stage.phase = STAGE_WORDS.index(told["phase"])
             stage.until = told["until"]
             stage.published = published
+            if "sealed" in told:
+                stage.members = BatchMembers()
+                stage.members.sealed = told["sealed"]
+                stage.members.total = told["total"]
+                stage.members.failed = told["failed"]
             self.stages.pop(name, None)
             self.stages[name] = stage
 

@@ -19,7 +19,7 @@ _WHOLE_SERVER: Final = frozenset(["monitor", "slowlog", "latency", "config", "bg
 _PUT: Final = (
     "[DELAY d] [AT t] [TTL d] [TTR d] [PRIORITY n] [KEY k] [URGENT] [ONCE] [RETRY policy] [NAME n] [UNIQUE v] "
     "[DEDUP id] [NACKS n] [OPTIONS json] [NUMBER n] [STATE ready|buried|done] [NEW] [AS bytes|text|json|msgpack] "
-    "[HEADER name value]"
+    "[HEADER name value] [BATCH name]"
 )
 _THEN: Final = "THEN PUT tube body [option value ...] [THEN PUT ...]"
 _TUBE: Final = (

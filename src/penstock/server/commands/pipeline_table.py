@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock.dialects.native.batch_commands import BatchCommands
 from penstock.dialects.native.claim_commands import ClaimCommands
 from penstock.dialects.native.stage_commands import StageCommands
 from penstock.node.dispatch import Command
@@ -11,6 +12,7 @@ from penstock.server.server import Server
 
 
 def pipeline_rows(server: Server) -> list[Command]:
+    batches = BatchCommands(server.native)
     stages, claims, journal = StageCommands(server.native), ClaimCommands(server.native), JournalCommands(server)
     return [
         command(
@@ -31,6 +33,20 @@ def pipeline_rows(server: Server) -> list[Command]:
         command(
             *("discard -2 w write", "stage [stage ...]"),
             *("Delete the jobs of unpublished stages. Return their number.", stages.discard),
+        ),
+        command(
+            "batch create -3 wm write",
+            "name [EXPIRE d] [THEN PUT tube body [option value ...] ...]",
+            "Create a batch of jobs. The jobs after THEN are put when all members of the batch have ended.",
+            batches.create,
+        ),
+        command(
+            *("batch seal 3 w write", "name"),
+            *("State that all members of a batch were put. Return how many have not ended.", batches.seal),
+        ),
+        command(
+            *("batch info 3 r read", "name"),
+            *("Show the state of a batch, and how many members it has.", batches.info),
         ),
         command(
             *("claim take -5 w write", "tube consumer number [COUNT n] [LEASE d] [TOKEN t] [SHARD i n | SIZE]"),
