@@ -12,7 +12,7 @@ from penstock.server.server import Server
 
 
 class ServerHooks(LoopHooks):
-    """Shows commands to MONITOR, records slow commands and syncs, and frees memory."""
+    """Shows commands to MONITOR, records slow commands, traced puts and syncs, and frees memory."""
 
     def __init__(
         self, server: Server, show: Callable[[Client, list[bytes]], None], slowlog: Slowlog, latency: Latency
@@ -31,6 +31,9 @@ class ServerHooks(LoopHooks):
         assert isinstance(caller, Client)
         self._slowlog.add(caller, args, ns)
         command = self._server.dispatcher.find(args[0])
+        traces = self._server.trace_log
+        if traces is not None and command is not None:
+            traces.add(command.name, args, caller.address, ns)
         self._latency.add(b"fast-command" if command and "F" in command.flags else b"command", ns // 1_000_000)
 
     def evict(self) -> bool:

@@ -200,6 +200,8 @@ async def _stop(server: Server) -> None:
     while time.monotonic() < until and len(server.clients):
         await asyncio.sleep(0.01)
     server.logins.close()
+    if server.trace_log is not None:
+        server.trace_log.close()
     server.membership.bus.close()
     server.turn_loop.stop()
 

@@ -43,6 +43,7 @@ from penstock.server.net.logins import Logins
 from penstock.server.net.tokens import Tokens
 from penstock.server.peers.bus import OPENING_MAX, STRANGERS_MAX
 from penstock.server.peers.membership import Membership
+from penstock.server.trace_log import TraceLog
 from penstock.wire.errors import Refused
 
 # An argument may be a little longer than a body, so that every accepted body can be sent.
@@ -114,6 +115,7 @@ class Server:
         self.queue15 = Queue15Functions(self.context)
         self.spaces = XqueueSpaces(self.context)
         self.warnings: list[str] = []  # Logged for the operator when the server has started.
+        self.trace_log = TraceLog(config.within_dir(config.trace_log), host.node) if config.trace_log else None
         self.readers = ThreadPoolExecutor(_READERS, "penstock-history")
         self.rewriting = False
         self.last_rewrite_s = -1
@@ -229,6 +231,8 @@ class Server:
             self._keep_journal(config.journal)
         elif name in ("slowlog_log_slower_than", "latency_monitor_threshold"):
             slow_us = [config.slowlog_log_slower_than, config.latency_monitor_threshold * 1000 or -1]
+            # The trace log needs the durations of all commands.
+            slow_us += [0] if self.trace_log is not None else []
             self.dispatcher.slow_ns = min((us * 1000 for us in slow_us if us >= 0), default=-1)
         elif name == "loglevel":
             self.log.setLevel(LOG_LEVELS[config.loglevel])

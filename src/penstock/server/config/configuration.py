@@ -126,6 +126,7 @@ class Config:
     loglevel: str
     logfile: str
     log_format: str
+    trace_log: str
     daemonize: bool
     pidfile: str
     slowlog_log_slower_than: int

@@ -292,6 +292,11 @@ GROUPS: Final[dict[str, tuple[Setting, ...]]] = {
         ),
         _setting("logfile", Text(), "", "The file to log to, relative to `dir`; empty for standard output."),
         _setting("log-format", Choice("text", "json"), "text", "The format of log lines."),
+        _setting(
+            *("trace-log", Text(), ""),
+            "The file, relative to `dir`, to which a span is written for each put of a sampled trace, as OTLP JSON; "
+            "empty for none.",
+        ),
         _setting("daemonize", YesNo(), "no", "Whether the server runs in the background."),
         _setting(
             *("pidfile", Text(), "/var/run/penstock.pid"),
