@@ -24,7 +24,19 @@ CASES = [
 ]
 # Commands that other tests cover.
 ELSEWHERE = {
-    *("serve", "config show", "backup", "restore", "demo", "cli", "top", "completion", "sim"),
+    *(
+        "serve",
+        "config show",
+        "config hash-password",
+        "token create",
+        "backup",
+        "restore",
+        "demo",
+        "cli",
+        "top",
+        "completion",
+        "sim",
+    ),
     *("journal check", "journal repair", "journal stat", "journal export", "journal digest"),
     *("pipeline once", "pipeline run", "pipeline backfill", "pipeline compact", "pipeline report", "pipeline audit"),
     *("pipeline replay", "pipeline whatif", "pipeline forget", "pipeline vacuum", "pipeline convert", "pipeline init"),
@@ -32,7 +44,7 @@ ELSEWHERE = {
     *("bench put", "bench take", "bench mixed"),
     *("sim", "standby", "cluster meet", "cluster leave", "cluster forget", "cluster check", "cluster demo"),
     *("cluster homes", "cluster rehome", "cluster gather"),
-    *("api", "dashboard", "worker", "doctor", "check ready", "mcp"),
+    *("config hash-password", "token create", "api", "dashboard", "worker", "doctor", "check ready", "mcp"),
 }
 
 

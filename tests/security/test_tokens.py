@@ -10,8 +10,10 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner, Result
 
 import penstock
+from penstock.cli.main import app
 from penstock.server.net.logins import DELAY_S, WAITING_MAX, WRONG_MAX
 from tests.ports import free_port
 from tests.security.attempts import attempt
@@ -84,6 +86,22 @@ def test_a_token_takes_the_place_of_the_password(server: Server, alice: Client) 
         assert queue.overview() == []
     own = described(alice.ask("TOKEN", "INFO"))
     assert (own["user"], own["expires"], own["tubes"]) == (b"alice", None, [b"mail.*", b"q?"])
+
+
+def test_the_command_line_creates_tokens(server: Server) -> None:
+    def run(*words: str, user: str = "alice:a") -> Result:
+        url = f"penstock://{user}@127.0.0.1:{server.port}"
+        return CliRunner().invoke(app, ["token", "create", *words, "--url", url])
+
+    made = run("--ttl", "1h", "--commands", "read", "--tubes", "q?", "--name", "ci", "--json")
+    token = json.loads(made.output)["token"]
+    with server.client() as client:
+        assert client.ask("AUTH", "alice", token) == b"OK"
+        about = described(client.ask("TOKEN", "INFO"))
+        assert (about["name"], about["commands"], about["tubes"]) == (b"ci", [b"read"], [b"q?"])
+    assert run(user=f"alice:{token}").output.startswith("pst1.")
+    assert "is not within the tube patterns" in run("--tubes", "*").stderr
+    assert run("--ttl", "400d").exit_code == 2
 
 
 @attempt(

@@ -37,6 +37,7 @@ from penstock.cli.commands import (
     standby,
     stats,
     take,
+    token,
     top,
     tube,
     worker,
@@ -75,6 +76,7 @@ app.command(rich_help_panel=SERVER)(api.api)
 app.command(rich_help_panel=SERVER)(dashboard.dashboard)
 app.command(rich_help_panel=SERVER)(worker.worker)
 app.add_typer(config.app, name="config", rich_help_panel=SERVER)
+app.add_typer(token.app, name="token", rich_help_panel=SERVER)
 app.command(rich_help_panel=SERVER)(backup.backup)
 app.command(rich_help_panel=SERVER)(backup.restore)
 app.command(rich_help_panel=SERVER)(standby.standby)
