@@ -70,6 +70,6 @@ def test_every_command_is_in_a_transcript_for_people_and_for_programs() -> None:
     typed = [line.split(" | ")[-1] for path in GOLDEN for line in commands(path.read_text())]
     for name in names(get_command(app)) - ELSEWHERE:
         lines = [line for line in typed if f"{line} ".startswith(f"penstock {name} ")]
-        in_json = [line for line in lines if line.endswith(" json") or "--json" in line]
+        in_json = [line for line in lines if "--format json" in line or "--json" in line]
         assert in_json, f"no transcript has `penstock {name}` with JSON"
         assert len(lines) > len(in_json), f"no transcript has `penstock {name}` without JSON"

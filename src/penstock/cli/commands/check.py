@@ -9,8 +9,6 @@ from __future__ import annotations
 import operator
 import re
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -258,6 +256,10 @@ def ready(
 
     No password is needed, so this is the check of the container. Metric: answer (a duration).
     """
+    # Imported here, because it imports ssl, which would delay `penstock --help`.
+    import urllib.error
+    import urllib.request
+
     thresholds.parse([Metric("answer", None, "s")])
     if not http_url.startswith(("http://", "https://")):
         raise typer.BadParameter(f"{http_url!r} is not an address of a web page; write http://127.0.0.1:7712")
