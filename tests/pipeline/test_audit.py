@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from penstock.cli.commands import pipeline_audit as command
+from penstock.cli.commands.pipeline import audit as command
+from penstock.cli.main import app
 from penstock.cli.output import Output
 from penstock.pipeline.audit import Verdict
 from penstock.pipeline.judge.finding import Finding
@@ -30,3 +33,11 @@ def test_a_promise_is_kept_only_if_it_was_checked(
     assert capsys.readouterr().out.startswith(words)
     command.show(verdict, Output(json=True))
     assert json.loads(capsys.readouterr().out)["kept"] is kept
+
+
+def test_only_a_broken_promise_exits_with_1(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    codes = {"file": 5, "nothing": 3}
+    for name, code in codes.items():
+        done = CliRunner().invoke(app, ["pipeline", "audit", "--lake", str(tmp_path / name)])
+        assert (done.exit_code, done.output.count("\n")) == (code, 1), done.output

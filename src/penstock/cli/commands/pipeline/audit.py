@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from penstock.cli.commands.pipeline.run import Master, SourceOptions, all_events, new_events, open_lake
-from penstock.cli.errors import ERROR, NOTHING
+from penstock.cli.errors import ERROR, NOTHING, exit_code_of, fail, message_of
 from penstock.cli.lake_options import LakeOptions, require_spark
 from penstock.cli.output import Column, Output
 from penstock.cli.progress import stages_bar
+from penstock.core.errors import PenstockError
 
 if TYPE_CHECKING:
     from penstock.lake.lake import Lake
@@ -40,23 +43,35 @@ def audit(
 ) -> None:
     """Verify from the history that every promise was kept, and show violations.
 
-    Exit with 1 if a promise was broken, with 5 if one could not be judged at all, and with 3 if there is no lake.
+    Exit with 1 if a promise was broken, with 3 if there is no lake, and with 5 if a promise could not be judged at all
+    or the audit failed.
     """
     require_spark()
     from penstock.pipeline.audit import audit as work
 
-    source = nodes.source() if live or nodes.urls else None
+    with failures_as_cannot_tell():
+        source = nodes.source() if live or nodes.urls else None
 
-    def events(lake: Lake) -> int:
-        return all_events(lake) + (new_events(source)(lake) if source else 0)
+        def events(lake: Lake) -> int:
+            return all_events(lake) + (new_events(source)(lake) if source else 0)
 
-    with open_lake(lake, master, None, events, makes=source is not None) as (spark, found), stages_bar() as on_progress:
-        verdict = work(spark, found, source, on_progress)
+        with open_lake(lake, master, None, events, source is not None) as (spark, found), stages_bar() as on_progress:
+            verdict = work(spark, found, source, on_progress)
     show(verdict, out)
     if verdict.broken:
         raise typer.Exit(ERROR)
     if verdict.cannot_tell:
         raise typer.Exit(NOTHING)
+
+
+@contextmanager
+def failures_as_cannot_tell() -> Iterator[None]:
+    """Exit with NOTHING instead of ERROR if the audit fails, because ERROR means that a promise was broken."""
+    try:
+        yield
+    except (PenstockError, OSError) as error:
+        code = exit_code_of(error)
+        fail(message_of(error), NOTHING if code == ERROR else code)
 
 
 def show(verdict: Verdict, out: Output) -> None:
