@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
-from http.client import HTTPException
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -259,6 +258,7 @@ def ready(
     # Imported here, because it imports ssl, which would delay `penstock --help`.
     import urllib.error
     import urllib.request
+    from http.client import HTTPException
 
     thresholds.parse([Metric("answer", None, "s")])
     if not http_url.startswith(("http://", "https://")):
