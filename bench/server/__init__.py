@@ -8,11 +8,11 @@ out (`missing`).
 from __future__ import annotations
 
 from bench.scale import Scale
-from bench.server import cost, cycles, durable, idle, iproto, rates
+from bench.server import cost, cycles, durable, idle, iproto, rates, scrape
 from bench.server.processes import is_there
 from bench.trial import Trial
 
-_PARTS = (rates, cost, durable, cycles, iproto, idle)
+_PARTS = (rates, cost, durable, cycles, iproto, idle, scrape)
 _NEEDED = {
     "redis-benchmark": "single commands are not measured",
     "redis-server": "there is no comparison with Redis",

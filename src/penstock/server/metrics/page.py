@@ -20,7 +20,7 @@ MILLISECONDS: Final = 1_000
 MICROSECONDS: Final = 1_000_000
 
 # This many lines are encoded at a time.
-_LINES: Final = 5_000
+_LINES: Final = 2_000
 
 _ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
