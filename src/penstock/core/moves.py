@@ -709,6 +709,8 @@ class Moves:
                 tube.labels.headers -= len(extra.headers)
         tube.body_bytes -= i64(job.body_length())
         self.resident_bytes -= resident_length(job)
+        if not isinstance(job.body, bytes):
+            tube.spilled -= 1
         if tube.put_line.length > 0:
             self._wake_line(tube, None)
 
@@ -887,6 +889,8 @@ class Moves:
         tube.index(job, key)
         self.index_old_id(job, tube)
         self.resident_bytes += resident_length(job)
+        if not isinstance(job.body, bytes):
+            tube.spilled += 1
 
     def index_old_id(self, job: Job, tube: Tube) -> None:
         """Index an imported job by the id that it had in Disque. `penstock import disque-aof` stores it as `name`."""
@@ -1331,6 +1335,8 @@ class Moves:
     def _replace_body(self, job: Job, tube: Tube, body: bytes, body_kind: int) -> None:
         tube.body_bytes += i64(len(body) - job.body_length())
         self.resident_bytes += len(body) - resident_length(job)
+        if not isinstance(job.body, bytes):
+            tube.spilled -= 1
         if self.room_bytes != NEVER:
             self.room_bytes -= len(body)
         job.body = body

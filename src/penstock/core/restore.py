@@ -36,6 +36,8 @@ def index_jobs(engine: Engine, tube: Tube, jobs: list[Job], keys: dict[int, byte
         tube.index(job, keys.get(job.id, NO_KEY) if keyed else NO_KEY)
         engine.index_old_id(job, tube)
         engine.resident_bytes += resident_length(job)
+        if not isinstance(job.body, bytes):
+            tube.spilled += 1
         if job.state == s.TAKEN:
             engine.taken_count += 1
             engine.taken_label_bytes += row_label_bytes(job, tube)

@@ -116,6 +116,7 @@ class Tube:
     dedups: DedupWindow | None  # Recent puts by dedup id. Created when needed.
     labels: LabelBytes  # Memory counter that all tubes of the engine share.
     body_bytes: i64  # Total length of all bodies.
+    spilled: i64  # Jobs whose bodies are on disk only.
     counts: list[int]  # Number of times each rule of states.py was applied since start.
     counts_before: list[int]  # Number of times each rule was applied before this start.
     # Durations in ms since the node started, or None before the first one. Most tubes of a node with very many tubes
@@ -171,6 +172,7 @@ class Tube:
         self.delayed_bodies = BodyIndex() if policy.unique_bodies else None
         self.dedups = None
         self.body_bytes = 0
+        self.spilled = 0
         self.counts = [0] * s.RULES_COUNT
         self.counts_before = [0] * s.RULES_COUNT
         self.waits = None

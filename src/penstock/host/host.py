@@ -248,6 +248,7 @@ class Host:
                 if isinstance(job.body, BodyRef):
                     job.body = self.outbox.body_of(job)
                     engine.resident_bytes += len(job.body)
+                    engine.tube_of(job).spilled -= 1
             start = jobs[-1].id + 1
 
     def _replace_outbox(self, outbox: Outbox) -> None:

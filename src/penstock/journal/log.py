@@ -133,7 +133,7 @@ class Log:
     def attach(self, engine: Engine) -> None:
         """Log the changes of `engine`. Must be called before the first commit."""
         self._engine = engine
-        self.writer.attach(engine.session_slots)
+        self.writer.attach(engine.session_slots, engine.tube_slots)
 
     @property
     def written(self) -> int:

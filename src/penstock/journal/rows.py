@@ -160,6 +160,7 @@ class RowWriter(Outbox):
     _var_bytes: i64  # Length of `_vars`. Asking `_vars` for it costs as much as writing to it.
     _events: vec[i64]  # For each rule, its event, source state and flags as they are stored in a row.
     _sessions: list[Session | None]  # The engine's list of sessions, by slot.
+    _tubes: list[Tube | None]  # The engine's list of tubes, by slot.
     _dedup: bytes | None  # Dedup id of the job that enters next.
     _new_body: bool  # Whether the job that moves next has a new body.
 
@@ -187,12 +188,14 @@ class RowWriter(Outbox):
             [s.EVENT_OF[rule] | s.SOURCE_OF[rule] << 8 | _rule_flags(rule) << 24 for rule in range(s.RULES_COUNT)]
         )
         self._sessions = []
+        self._tubes = []
         self._dedup = None
         self._new_body = False
 
-    def attach(self, sessions: list[Session | None]) -> None:
-        """Set the engine's list of sessions, from which the rows of jobs get their session numbers."""
+    def attach(self, sessions: list[Session | None], tubes: list[Tube | None]) -> None:
+        """Set the engine's lists of sessions and tubes. The rows of jobs get their session numbers from the first."""
         self._sessions = sessions
+        self._tubes = tubes
 
     def moved(self, job: Job, tube: Tube, rule: i64, since: i64, holder: i64, now: i64) -> None:
         if tube.temporary:
@@ -502,6 +505,9 @@ class RowWriter(Outbox):
                 body = spilled.body
                 at = self.offset + self._var_start + spilled.var_offset
                 job.body = BodyRef(file, at, len(body), signed_crc(body, 0))
+                tube = self._tubes[job.tube]
+                assert tube is not None
+                tube.spilled += 1
                 freed += len(body)
         self._frame_spilled = []
         return freed

@@ -80,6 +80,8 @@ def _check_counts(tube: Tube, jobs: list[Job]) -> None:
         same("E1", f"jobs that went into {s.STATE_NAMES[state]} and not out, in {tube.name!r}", flow[state], there)
         same("E1", f"{s.STATE_NAMES[state]} jobs of {tube.name!r}", tube.count_in(state), there)
     same("E1", f"jobs of {tube.name!r}", tube.total(), len(jobs))
+    spilled = sum(1 for job in jobs if not isinstance(job.body, bytes))
+    same("E2", f"jobs of {tube.name!r} with their bodies on disk", tube.spilled, spilled)
     same("E2", f"body bytes of {tube.name!r}", tube.body_bytes, sum(job.body_length() for job in jobs))
     for name, stats in tube.key_stats.items():
         of_key = Counter(int(job.state) for job in jobs if key_of(tube, job) == name)

@@ -61,7 +61,7 @@ class EngineWalk:
         self._consumers = []
         self._stages = []
         self._notes = []
-        writer.attach(engine.session_slots)
+        writer.attach(engine.session_slots, engine.tube_slots)
 
     def slice(self, position: i64, now: i64) -> bool:
         """Write the rows of the next objects, as they are at `position` of the log. Return whether there is more."""

@@ -47,6 +47,7 @@ GROUPS: Final[dict[str, tuple[Family, ...]]] = {
             "1 if the tube is paused for puts (in) or takes (out).",
             ("tube", "direction"),
         ),
+        Family("penstock_spilled_jobs", GAUGE, "Jobs of a tube whose bodies are on disk only.", ("tube",)),
         Family("penstock_tube_body_bytes", GAUGE, "Total length of the bodies of the tube's jobs.", ("tube",)),
         Family(
             "penstock_tube_transitions_total",

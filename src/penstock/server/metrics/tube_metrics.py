@@ -117,6 +117,7 @@ def _add_tube(page: Page, tube: Tube, labels: str, consumers: int, now: int) -> 
     page.add("penstock_tube_waiting_takes", waiting, labels)
     page.add("penstock_tube_paused", int(tube.paused_in), f'{labels},direction="in"')
     page.add("penstock_tube_paused", int(tube.paused_out), f'{labels},direction="out"')
+    page.add("penstock_spilled_jobs", int(tube.spilled), labels)
     page.add("penstock_tube_body_bytes", int(tube.body_bytes), labels)
     counts = tube.counts
     for rule, count in enumerate(counts):
