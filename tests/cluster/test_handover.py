@@ -4,8 +4,8 @@ import pytest
 
 from penstock.cluster import messages as m
 from penstock.cluster.peers import Peer
-from penstock.core.job import BodyRef
 from penstock.wire.headers import encode_headers
+from tests.spilled_bodies import spill
 
 from .cluster_nodes import NodeCluster
 
@@ -237,7 +237,7 @@ def test_a_job_whose_body_cannot_be_read_is_removed_from_its_handover(retry: int
     handovers = guild[0].cluster.handovers
     assert len(handovers.by_job) == 2
     damaged = guild[0].jobs()[0]
-    damaged.body = BodyRef(1, 1 << 40, 4, 0)
+    spill(guild[0].engine, damaged, 1, 1 << 40)
     guild.lost.clear()
     guild.run(20_000)
     assert not handovers.by_job and not handovers.under_way
@@ -249,7 +249,7 @@ def test_a_job_whose_body_cannot_be_read_is_removed_from_its_handover(retry: int
 def test_a_job_that_cannot_be_handed_over_is_not_counted() -> None:
     guild = NodeCluster(2, disks=True)
     guild[0].ask("addjob", "q", "body", 1000, "replicate", 1)
-    guild[0].jobs()[0].body = BodyRef(1, 1 << 40, 4, 0)
+    spill(guild[0].engine, guild[0].jobs()[0], 1, 1 << 40)
     assert guild[1].ask("getjob", "nohang", "from", "q") is None
     assert guild[0].cluster.federation.exported == 0 and guild[0].jobs()[0].copy() is None
 

@@ -6,7 +6,7 @@ from penstock.cluster import messages as m
 from penstock.cluster.requeue import wins
 from penstock.core import states as s
 from penstock.core.copy_commands import postpone
-from penstock.core.job import BodyRef
+from tests.spilled_bodies import spill
 
 from .cluster_nodes import NodeCluster
 
@@ -166,7 +166,7 @@ def test_deljob_deletes_the_copy_of_one_node_only() -> None:
 def test_a_job_whose_body_is_damaged_here_is_delivered_by_another_holder() -> None:
     guild = NodeCluster(2, disks=True)
     id = guild[0].ask("addjob", "q", "body", 1000, "retry", 2, "replicate", 2)
-    guild[0].jobs()[0].body = BodyRef(1, 1 << 40, 4, 0)
+    spill(guild[0].engine, guild[0].jobs()[0], 1, 1 << 40)
     assert guild[0].ask("getjob", "nohang", "from", "q").startswith("DAMAGED")
     guild.run(5_000)
     assert guild.queued("q") == [0, 1]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from penstock.core.errors import DamagedJournal
-from penstock.core.job import BODY_TEXT, BodyRef, Draft, Job
+from penstock.core.job import BODY_TEXT, Draft, Job
 from penstock.core.policy import FIFO
 from penstock.dialects.tarantool.calls import Method
 from penstock.dialects.tarantool.queue15_functions import Queue15Functions
@@ -16,6 +16,7 @@ from penstock.node.caller import Caller
 from penstock.node.context import CommandContext
 from penstock.wire.iproto import CALL, Request
 from penstock.wire.msgpack import pack, unpack
+from tests.spilled_bodies import spill
 
 from .command_engine import NODE, NOW, CommandEngine
 
@@ -48,7 +49,7 @@ def test_a_body_on_disk_is_read_once_when_its_job_is_taken(shop: CommandEngine, 
     tube = shop.engine.create_tube(b"q", FIFO, NOW)
     for _ in range(2):
         job = shop.engine.put(tube, Draft(b"data", body_kind=BODY_TEXT), NOW)
-        job.body = BodyRef(1, 10, 4, 0)
+        spill(shop.engine, job, 1, 10)
     if family == "today":
         method, args = TubeMethods(site).method(b"q", b"take"), [0]
     else:

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from penstock.core import policy as p
 from penstock.core import states as s
 from penstock.core.errors import DamagedJournal, OutOfRange, PenstockError, Unsupported
-from penstock.core.job import BodyRef, Draft
+from penstock.core.job import Draft
 from penstock.dialects.xqueue.options import as_upgrade_options
 from penstock.dialects.xqueue.space import METHODS, Waits
 from penstock.testing import check
 from penstock.wire.msgpack import Ext, pack, unpack
+from tests.spilled_bodies import spill
 
 from .spaces import FORMAT, NOW, Client, SpaceEngine, options, refused
 
@@ -729,7 +730,7 @@ def test_a_take_of_damaged_data_is_an_error_and_no_client_holds_the_task(buried:
         space.put(TASK)
     tube = stand.space().tube
     damaged, good = sorted(tube.jobs_in(s.READY), key=lambda job: job.local)
-    damaged.body = BodyRef(1, 10, damaged.body_length(), 0)
+    spill(stand.engine, damaged, 1, 10)
     answers = []
     for _ in range(2):
         try:
@@ -750,7 +751,7 @@ def test_a_damaged_job_among_several_is_left_out_even_if_a_waiting_client_gets_i
         space.put(TASK)
     tube = stand.space().tube
     jobs = sorted(tube.jobs_in(s.READY), key=lambda job: job.local)
-    jobs[1].body = BodyRef(1, 10, jobs[1].body_length(), 0)
+    spill(stand.engine, jobs[1], 1, 10)
     taken = stand.engine.take_many(space.caller.connection.session, [tube], 3, NOW)
     waits = waiting.take(10)
     assert len(stand.context.bodies(space.caller, taken, NOW)) == 2 and taken == [jobs[0], jobs[2]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,11 @@ from penstock.core import views
 from penstock.core.policy import FIFO
 from penstock.node.caller import EVERYTHING
 from penstock.server.metrics.families import FAMILIES, HISTOGRAM
-from penstock.server.metrics.scrape import Scrapes
+from penstock.server.metrics.scrape import Scrapes, collect, run_slice
 from penstock.server.net.http import HttpRequest
 from penstock.server.net.metrics_access import metrics_refusal
 from penstock.server.server import Server
+from tests.ports import free_port
 
 from .. import in_process
 from ..in_process import ask, until
@@ -207,6 +209,35 @@ def test_the_metrics_of_two_nodes_count_both_and_what_they_send(tmp_path: Path) 
         assert value(samples, "penstock_replication_lag_seconds") == 0
 
     in_process.run_two(tmp_path, script)
+
+
+def test_metrics_and_health_checks_are_served_over_tls(tmp_path: Path, certificate: Path) -> None:
+    port, tls = free_port(), ssl.create_default_context(cafile=str(certificate / "cert.pem"))
+
+    async def script(server: Server) -> None:
+        for path, start in (("/livez", b"alive"), ("/metrics", b"# HELP penstock_")):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls, server_hostname="localhost")
+            writer.write(f"GET {path} HTTP/1.1\r\n\r\n".encode())
+            head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 200 ") and body.startswith(start)
+            writer.close()
+
+    words = ["--http-tls-port", str(port), "--tls-cert-file", f"{certificate}/cert.pem"]
+    with_server(tmp_path, script, *words, "--tls-key-file", f"{certificate}/key.pem")
+
+
+def test_a_scrape_of_many_tubes_is_divided_into_many_steps(tmp_path: Path) -> None:
+    async def script(server: Server) -> None:
+        server.turn.begin()
+        for number in range(3_000):
+            server.turn.engine.create_tube(b"%d" % number, FIFO, server.turn.now)
+        parts: list[bytes] = []
+        work, steps = collect(server, parts), 0
+        while not run_slice(work, 0):
+            steps += 1
+        assert steps > 3_000 and len(parts) > 60 and max(map(len, parts)) < 500_000
+
+    with_server(tmp_path, script, "--metrics-tubes", "3000")
 
 
 def request(authorization: str = "", is_local: bool = False, is_encrypted: bool = False) -> HttpRequest:

@@ -33,7 +33,7 @@ class Scrapes:
 
     async def _scrape(self) -> list[bytes]:
         parts: list[bytes] = []
-        work = _collect(self._server, parts)
+        work = collect(self._server, parts)
         is_done = False
         while not is_done:
             is_done = run_slice(work, SLICE_S)
@@ -51,7 +51,7 @@ def run_slice(work: Generator[None], seconds: float) -> bool:
     return True
 
 
-def _collect(server: Server, parts: list[bytes]) -> Generator[None]:
+def collect(server: Server, parts: list[bytes]) -> Generator[None]:
     """Collect all metrics, and append the page to `parts`. Yield where other work can be done."""
     page = Page()
     add_process(page)
