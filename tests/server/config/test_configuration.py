@@ -278,7 +278,7 @@ def test_an_error_never_repeats_a_secret(cwd: Path) -> None:
 
 
 def test_tls_needs_its_files(cwd: Path) -> None:
-    for port in ("tls-port", "iproto-tls-port", "iproto15-tls-port"):
+    for port in ("tls-port", "iproto-tls-port", "iproto15-tls-port", "http-tls-port"):
         assert refused(cwd, f"--{port}", "7713") == f"flag --{port}: {port} also needs tls-cert-file and tls-key-file"
     pair = ["--tls-cert-file", "c.pem", "--tls-key-file", "/k.pem"]
     config = configured(cwd, "--tls-port", "7713", *pair)

@@ -373,7 +373,7 @@ def _take_environment(config: Config, environment: Mapping[str, str], cwd: Path)
 
 def _check_together(config: Config) -> None:
     """Raise ConfigError if a setting needs another setting that is missing."""
-    for name in ("tls_port", "iproto_tls_port", "iproto15_tls_port"):
+    for name in ("tls_port", "iproto_tls_port", "iproto15_tls_port", "http_tls_port"):
         if getattr(config, name) and not (config.tls_cert_file and config.tls_key_file):
             directive = name.replace("_", "-")
             raise ConfigError(f"{config.origin(name)}: {directive} also needs tls-cert-file and tls-key-file")
