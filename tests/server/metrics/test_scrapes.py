@@ -232,7 +232,7 @@ def test_a_scrape_of_many_tubes_is_divided_into_many_steps(tmp_path: Path) -> No
         for number in range(3_000):
             server.turn.engine.create_tube(b"%d" % number, FIFO, server.turn.now)
         parts: list[bytes] = []
-        work, steps = collect(server, parts), 0
+        work, steps = collect(server, None, parts), 0
         while not run_slice(work, 0):
             steps += 1
         assert steps > 3_000 and len(parts) > 60 and max(map(len, parts)) < 500_000

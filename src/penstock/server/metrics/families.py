@@ -97,7 +97,7 @@ GROUPS: Final[dict[str, tuple[Family, ...]]] = {
         Family("penstock_journal_bytes", GAUGE, "Bytes of the log that recovery reads."),
         Family("penstock_journal_position", GAUGE, "Position of the next row of the log."),
         Family("penstock_journal_unsynced_rows", GAUGE, "Rows that are not on disk yet."),
-        Family("penstock_journal_free_bytes", GAUGE, "Free bytes of the disk that the log may use, as last measured."),
+        Family("penstock_journal_free_bytes", GAUGE, "Free bytes of the journal's disk."),
         Family(
             "penstock_journal_oldest_segment_age_seconds",
             GAUGE,

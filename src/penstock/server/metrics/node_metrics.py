@@ -109,7 +109,6 @@ def _add_journal(page: Page, server: Server) -> None:
     page.add("penstock_journal_bytes", log.needed_bytes())
     page.add("penstock_journal_position", log.written)
     page.add("penstock_journal_unsynced_rows", log.written - log.durable)
-    page.add("penstock_journal_free_bytes", log.room.free)
     age_s = max(0.0, time.time() - log.recovery_range.since / 1000)
     page.add("penstock_journal_oldest_segment_age_seconds", round(age_s, 3))
     page.add_histogram("penstock_journal_fsync_seconds", log.sync_us, _SHORT)

@@ -32,8 +32,10 @@ class Scrapes:
         return await asyncio.shield(self._running)
 
     async def _scrape(self) -> list[bytes]:
-        parts: list[bytes] = []
-        work = collect(self._server, parts)
+        disk, parts = self._server.host.disk, list[bytes]()
+        # A disk that hangs must not stop the event loop.
+        free = None if disk is None else await asyncio.to_thread(disk.free)
+        work = collect(self._server, free, parts)
         is_done = False
         while not is_done:
             is_done = run_slice(work, SLICE_S)
@@ -51,9 +53,14 @@ def run_slice(work: Generator[None], seconds: float) -> bool:
     return True
 
 
-def collect(server: Server, parts: list[bytes]) -> Generator[None]:
-    """Collect all metrics, and append the page to `parts`. Yield where other work can be done."""
+def collect(server: Server, free: int | None, parts: list[bytes]) -> Generator[None]:
+    """Collect all metrics, and append the page to `parts`. Yield where other work can be done.
+
+    `free` is the free space of the journal's disk, if there is one.
+    """
     page = Page()
+    if free is not None:
+        page.add("penstock_journal_free_bytes", free)
     add_process(page)
     yield from add_node(page, server)
     yield from add_tubes(page, server)
