@@ -26,7 +26,7 @@ PARALLEL := -n 3 --dist loadscope
 PURE := $(addprefix tests/,cluster core dialects simulation/test_mutants.py testing wire)
 
 # Tests of the interfaces that users see.
-FRONTS := $(addprefix tests/,browser cli client conformance docs)
+FRONTS := $(addprefix tests/,browser cli client conformance docs examples)
 
 tools: $(VENV)/tools ## install the test dependencies: packages, redis-cli, Tarantool, tmux, openssl, curl, Chromium, valgrind
 

@@ -20,10 +20,18 @@ if TYPE_CHECKING:
     from penstock.spark.versions import Feature
     from tests.server.serving import Server
 
+# A part of the output of each example in examples/.
+OUTPUT = {
+    "data_engineer.py": ("300 orders are ready", "1 order is buried", "298 orders are written", "no such address"),
+    "spark_batch.py": ("|     90|", "|put staged|", "|acked"),
+    "spark_stream.py": ("|     0|   33|", "|     2|   33|", "buried: [b'not JSON']"),
+}
 ROOT = Path(__file__).parent.parent.parent
 
 
-def test_the_example_for_data_engineers_prints_its_results(
+@pytest.mark.parametrize("name", OUTPUT)
+def test_an_example_prints_its_results(
+    name: str,
     spark: SparkSession,
     start: Callable[..., Server],
     tmp_path: Path,
@@ -33,8 +41,8 @@ def test_the_example_for_data_engineers_prints_its_results(
 ) -> None:
     needs_feature(AVAILABLE_NOW)
     monkeypatch.setenv("PENSTOCK_URL", url_of(start("--appendfsync", "everysec")))
-    monkeypatch.setattr(sys, "argv", ["data_engineer.py", str(tmp_path)])
-    runpy.run_path(str(ROOT / "examples" / "data_engineer.py"))
+    monkeypatch.setattr(sys, "argv", [name, str(tmp_path)])
+    runpy.run_path(str(ROOT / "examples" / name))
     shown = capsys.readouterr().out
-    for words in ("300 orders are ready", "1 order is buried", "298 orders are written", "no such address"):
+    for words in OUTPUT[name]:
         assert words in shown
