@@ -88,7 +88,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "testing": {"core", "wire", "cluster", "dialects", "journal", "node", "host", "embedded", "client", "server"},
     "opening": {"api", "api_async", "core", "keywords", "options", "embedded", "embedded_async", "client"},
     "telemetry": {"_extras", "_version", "api", "api_async", "client", "embedded", "embedded_async"},
-    "tasks": {"api", "api_async", "client", "core", "keywords", "opening", "options", "wire"},
+    "cron": {"_extras", "api", "api_async", "core", "options"},
+    "tasks": {"api", "api_async", "client", "core", "cron", "keywords", "opening", "options", "wire"},
     "penstock": {
         "_version",
         "api",

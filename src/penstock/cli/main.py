@@ -24,6 +24,7 @@ from penstock.cli.commands import (
     completion,
     config,
     context,
+    cron,
     dashboard,
     dlq,
     doctor,
@@ -75,6 +76,7 @@ app.command(rich_help_panel=SERVER, context_settings={"ignore_unknown_options": 
 app.command(rich_help_panel=SERVER)(api.api)
 app.command(rich_help_panel=SERVER)(dashboard.dashboard)
 app.command(rich_help_panel=SERVER)(worker.worker)
+app.add_typer(cron.app, name="cron", rich_help_panel=SERVER)
 app.add_typer(config.app, name="config", rich_help_panel=SERVER)
 app.add_typer(token.app, name="token", rich_help_panel=SERVER)
 app.command(rich_help_panel=SERVER)(backup.backup)

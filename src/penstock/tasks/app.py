@@ -29,6 +29,8 @@ from penstock.client.queue import connect
 from penstock.client.url import DEFAULT_URL, VARIABLE
 from penstock.core.errors import CommandError, InUse, OutOfRange, TubeExists, UnknownTube
 from penstock.core.policy import TubePolicy
+from penstock.cron.schedule import CatchUp, Schedule
+from penstock.cron.scheduler import Scheduler
 from penstock.keywords import check_keywords
 from penstock.opening import open_async
 from penstock.options import Duration, JobOutcome, NewJob, Seconds, TubeOptions, duration_ms, integer
@@ -43,12 +45,14 @@ from penstock.tasks.message import Codec, process_name
 from penstock.tasks.middleware import Middleware, Pipeline
 from penstock.tasks.process_state import ProcessState
 from penstock.tasks.running import run_until_signal
+from penstock.tasks.scheduled import ScheduledCall
 from penstock.tasks.task import AsyncTask, BaseTask, Task
 from penstock.tasks.tubes import DeclaredTube, declared_tubes, is_newer, version_key
 from penstock.tasks.worker import Worker
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 H = TypeVar("H", bound=Handle[Any] | AsyncHandle[Any])
 
 # The number of tasks that a worker runs at the same time.
@@ -110,6 +114,7 @@ class App:
         self.tasks: dict[str, BaseTask[..., Any]] = {}
         self.middleware: list[Middleware] = list(middleware)
         self.pipeline = Pipeline(self.middleware)
+        self.schedules: list[ScheduledCall] = []
         self._result_ttl = result_ttl
         self._declared: dict[str, TubeOptions] = {}
         self._lock = threading.RLock()
@@ -201,6 +206,41 @@ class App:
             )
         self.tasks[name] = task
         return task
+
+    def cron(
+        self,
+        expression: str,
+        *,
+        name: str | None = None,
+        tz: str = "UTC",
+        catch_up: CatchUp = "last",
+        arguments: Mapping[str, Any] | None = None,
+    ) -> Callable[[T], T]:
+        """Put a job of a task at each tick of a cron expression: `@app.cron("*/5 * * * *")` above `@app.task`.
+
+        The schedule is stored in the queue when a worker of this app starts, under `name` (default: the name of the
+        task). Each tick puts one job, however many workers run. `tz` is a time zone such as Europe/Berlin. `catch_up`
+        is what happens with ticks that were missed while no worker ran: put a job for the last one, for all, or for
+        none. `arguments` are those of the task.
+        """
+
+        def declare(task: T) -> T:
+            if not isinstance(task, BaseTask):
+                raise BadTask("write @app.cron(…) above @app.task, because it needs a task")
+            call = TaskCall(task, task.signature.bind((), dict(arguments or {})), {})
+            self.schedules.append(ScheduledCall(task.name if name is None else name, expression, tz, catch_up, call))
+            self.schedules[-1].check()
+            return task
+
+        return declare
+
+    async def stored_schedules(self, queue: api_async.AsyncQueue) -> list[Schedule]:
+        """Return the schedules of the app as they are stored in the queue."""
+        found: list[Schedule] = []
+        for each in self.schedules:
+            tube = await self._find_or_create(queue, each.call.task.options.tube)
+            found.append(each.schedule(tube.policy, self.codec))
+        return found
 
     def tube(self, name: str, **options: Unpack[TubeOptions]) -> None:
         """Declare options of a tube, such as `fair` or `capacity`, besides those that its tasks declare."""
@@ -475,7 +515,12 @@ class App:
             concurrency=concurrency,
             drain_s=_seconds(drain, "drain"),
             state=state,
+            schedule=self._schedule,
         )
+
+    async def _schedule(self, queue: api_async.AsyncQueue) -> None:
+        """Run a scheduler, which puts the jobs of cron schedules."""
+        await Scheduler(queue, functools.partial(self.stored_schedules, queue)).run()
 
     def worker_tubes(self, names: Sequence[str] | None) -> list[str]:
         """Return the tubes that a worker takes from. Raise BadTask for a name that no task uses."""

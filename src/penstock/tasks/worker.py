@@ -57,8 +57,10 @@ class Worker:
         concurrency: int,
         drain_s: float,
         state: ProcessState | None = None,
+        schedule: Callable[[api_async.AsyncQueue], Coroutine[Any, Any, None]] | None = None,
     ) -> None:
         self._queue = queue
+        self._schedule = schedule
         self._find_tubes = find_tubes
         self._tubes: list[api_async.AsyncTube] = []
         self._tasks = tasks
@@ -116,7 +118,13 @@ class Worker:
 
     def _parts(self) -> list[Coroutine[Any, Any, None]]:
         """Return the parts that run at the same time. The first two end when the worker stops, the others later."""
-        return [self._fetch(), self._look_for_parked(), self._listen(), self._tick()]
+        return [self._fetch(), self._look_for_parked(), self._listen(), self._tick(), self._put_ticks()]
+
+    async def _put_ticks(self) -> None:
+        """Put the jobs of cron schedules."""
+        await self.started.wait()
+        if self._schedule is not None:
+            await self._schedule(self._queue)
 
     # Taking
 
