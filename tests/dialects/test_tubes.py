@@ -122,6 +122,8 @@ def test_tube_stats_describe_the_tube(shop: CommandEngine) -> None:
     (scanned,) = shop.call("TUBE", "SCAN", 0)[1]
     counts = ("events", "transitions", "waits", "runs")
     assert scanned == {name: value for name, value in told.items() if name not in counts}
+    (scanned,) = shop.call("TUBE", "SCAN", 0, "FLOW")[1]
+    assert scanned["flow"] == {"entered": 3, "taken": 1, "acked": 0, "failed": 1}
     assert shop.call("TUBE", "STATS", "missing").startswith("NOTUBE ")
 
 

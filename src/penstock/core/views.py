@@ -143,6 +143,36 @@ def events(tube: Tube, life: bool = False) -> list[int]:
     return found
 
 
+def _rules(*wanted: int) -> list[int]:
+    """Return the rules of these events."""
+    return [rule for rule, (event, _, _) in enumerate(s.TRANSITIONS) if event in wanted]
+
+
+# The flow of a tube: its name, and the rules that it counts. A released or retried job has not entered again.
+_FLOW: Final[list[tuple[str, list[int]]]] = [
+    (
+        "entered",
+        [
+            rule
+            for rule, (_, source, target) in enumerate(s.TRANSITIONS)
+            if source in (s.GONE, s.STAGED) and target not in (s.GONE, s.STAGED)
+        ],
+    ),
+    ("taken", _rules(s.TOOK, s.CLAIMED)),
+    ("acked", _rules(s.ACKED, s.KEPT, s.LINGERED)),
+    ("failed", _rules(s.NACKED, s.TTR_PASSED, s.BURIED_BY)),
+]
+
+
+def flow(tube: Tube) -> list[tuple[str, int]]:
+    """Return how many jobs entered the tube, were taken, were acked and failed since the tube was created.
+
+    The difference of two calls is a rate. This reads a few counters only, so it can be called for many tubes.
+    """
+    now, before = tube.counts, tube.counts_before
+    return [(name, sum([now[rule] + before[rule] for rule in rules])) for name, rules in _FLOW]
+
+
 def states(tube: Tube) -> list[int]:
     """Return the number of jobs in each state, by the number of the state."""
     return [tube.count_in(state) for state in range(s.STATES_COUNT)]

@@ -69,7 +69,7 @@ _PAUSES: Final[dict[bytes, tuple[bool, bool]]] = {
 _COUNT_DEFAULT: Final = 100
 
 # The estimated bytes of a tube's statistics in a reply, without its name.
-_STATS_BYTES: Final = 400
+_STATS_BYTES: Final = 520
 
 # TUBE SCAN POLICY: the estimated bytes of a tube in a reply, without its name and policy. A page ends after this many
 # different policies, because writing one takes about 20 microseconds. Most tubes share a few policies.
@@ -124,9 +124,10 @@ class TubeCommands:
         self.context.run_sliced(caller, _TubeNames(self._engine), now)
 
     def scan(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """Run TUBE SCAN cursor [COUNT n] [MATCH pattern] [POLICY]: reply with some tubes and the next cursor.
+        """Run TUBE SCAN cursor [COUNT n] [MATCH pattern] [FLOW | POLICY]: reply with some tubes and the next cursor.
 
-        The reply has the statistics of each tube. With POLICY, it has for each tube the reply of TUBE INFO instead.
+        The reply has the statistics of each tube, with FLOW also its flow. With POLICY, it has for each tube the
+        reply of TUBE INFO instead.
         """
         scan = _Scan(self._engine, parse_cursor(args[2]))
         words = Words(args, 3)
@@ -138,8 +139,10 @@ class TubeCommands:
                 scan.match(words.value())
             elif word == b"POLICY":
                 scan.shows_policies = True
+            elif word == b"FLOW":
+                scan.shows_flow = True
             else:
-                raise words.unknown(["COUNT", "MATCH", "POLICY"])
+                raise words.unknown(["COUNT", "MATCH", "FLOW", "POLICY"])
         self._engine.advance(now)
         self.context.run_sliced(caller, scan, now)
 
@@ -258,9 +261,12 @@ def _read_option(words: Words, word: bytes, options: dict[str, Any]) -> bool:
     return True
 
 
-def write_stats(reply: Reply, tube: Tube, now: i64, counts: bool) -> None:
-    """Write the statistics of a tube. If `counts` is set, include the counts of events and transitions."""
-    reply.map(18 if counts else 14)
+def write_stats(reply: Reply, tube: Tube, now: i64, counts: bool, flow: bool = False) -> None:
+    """Write the statistics of a tube. If `counts` is set, include the counts of events and transitions.
+
+    If `flow` is set, include how many jobs entered the tube, were taken, were acked and failed.
+    """
+    reply.map(14 + (4 if counts else 0) + (1 if flow else 0))
     _write_head(reply, tube)
     states = views.states(tube)
     for state in range(1, s.STATES_COUNT):
@@ -279,6 +285,11 @@ def write_stats(reply: Reply, tube: Tube, now: i64, counts: bool) -> None:
     _write_pauses(reply, tube)
     if counts:
         _write_counts(reply, tube)
+    if flow:
+        reply.bulk(b"flow")
+        reply.map(4)
+        for name, count in views.flow(tube):
+            _write_pair(reply, name.encode(), count)
 
 
 def _write_counts(reply: Reply, tube: Tube) -> None:
@@ -385,6 +396,7 @@ class _Scan(PagedReply):
         super().__init__()
         self.count: int = _COUNT_DEFAULT
         self.shows_policies = False
+        self.shows_flow = False
         self._policies: dict[TubePolicy, bytes] = {}  # The policies of this page, encoded.
         self._engine = engine
         self._cursor = cursor
@@ -416,7 +428,7 @@ class _Scan(PagedReply):
             work += len(tube.name) * self._pattern_length
             if self._pattern is None or self._pattern.matches(tube.name.decode("latin-1")):
                 if not self.shows_policies:
-                    write_stats(page, tube, now, False)
+                    write_stats(page, tube, now, False, self.shows_flow)
                 elif not self._add_info(page, tube):
                     self._cursor = tube.number
                     break

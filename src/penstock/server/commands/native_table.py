@@ -159,7 +159,7 @@ def native_rows(server: Server) -> list[Command]:
         command("tube truncate 3 w admin", "name", "Delete all jobs of a tube. Return their number.", tubes.truncate),
         command("tube drop 3 w admin", "name", "Delete a tube and its jobs.", tubes.drop),
         command(
-            *("tube scan -3 r read", "cursor [COUNT n] [MATCH pattern] [POLICY]"),
+            *("tube scan -3 r read", "cursor [COUNT n] [MATCH pattern] [FLOW | POLICY]"),
             *("Iterate over the tubes and their numbers of jobs, or their policies.", tubes.scan),
         ),
         command(
