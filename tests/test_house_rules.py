@@ -79,7 +79,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "node",
     },
     "spark": {"_extras", "_version", "core", "journal", "client"},
-    "report": {"core", "search"},
+    "report": {"core", "journal", "search", "wire"},
     "lake": {"core", "journal", "report", "spark"},
     "pipeline": {"_version", "client", "core", "journal", "lake", "options", "report", "spark", "wire"},
     # The API is a client of the nodes. It shares the check of Host with a node's own HTTP port.

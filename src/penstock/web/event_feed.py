@@ -21,11 +21,11 @@ from penstock.core.errors import PenstockError
 from penstock.web import node_replies
 from penstock.web.credentials import Credentials
 from penstock.web.json_text import encode
+from penstock.web.live.tube_samples import RATES, Row, TubeSampler
 from penstock.web.names import text_of
 from penstock.web.node_pool import NodePool
 from penstock.web.refusals import Refused, refusal_of
 from penstock.web.settings import Settings
-from penstock.web.tube_samples import Row, TubeSampler
 
 QUEUE_MAX: Final = 16
 TOPICS_MAX: Final = 32
@@ -206,6 +206,8 @@ class _Feed:
         before, self._last = self._last, picture
         has_recovered, self._error = bool(self._error), ""
         made: dict[tuple[frozenset[str], bool], bytes] = {}
+        # Without changes, a stream still shows that its numbers are those of now.
+        tick = message("tick", {"at_ms": picture.at_ms})
         for stream in list(self.streams):
             kind = (stream.topics, stream.is_new or before is None or has_recovered)
             data = made.get(kind)
@@ -217,8 +219,7 @@ class _Feed:
                     else _changes(before, picture, stream.topics)
                 )
             stream.is_new = False
-            if data:
-                stream.send(data)
+            stream.send(data or tick)
 
     def _fail(self, refused: Refused) -> None:
         """Report an error once. If the user may not read any more, the streams end."""
@@ -298,7 +299,7 @@ def totals(rows: list[Row]) -> dict[str, Any]:
     oldest = [row["oldest_ms"] for row in rows if row["oldest_ms"] is not None]
     found["oldest_ms"] = max(oldest, default=None)
     found["consumers"] = sum(row["consumers"] for row in rows)
-    for rate in ("in_rate", "out_rate"):
+    for rate in RATES:
         known = [row[rate] for row in rows if row[rate] is not None]
         found[rate] = round(sum(known), 3) if known else None
     found["paused"] = sum(row["paused_in"] or row["paused_out"] for row in rows)

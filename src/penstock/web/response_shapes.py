@@ -45,6 +45,9 @@ _COUNTS: Final = {
 }
 _RATES: Final = {
     "in_rate": Null(Number("Jobs put per second, since the last sample. null: there is only one sample."), example=2.5),
+    "take_rate": Null(Number("Jobs taken per second."), example=2.5),
+    "ack_rate": Null(Number("Jobs acked per second."), example=2.5),
+    "fail_rate": Null(Number("Failures per second: nacks, passed ttrs and buries."), example=0),
     "out_rate": Null(Number("Jobs per second that have left the tube."), example=2.5),
 }
 

@@ -17,10 +17,10 @@ from mcp.types import ToolAnnotations
 
 from penstock._version import __version__
 from penstock.cli.errors import message_of
-from penstock.cli.job_history import describe, text_lines
 from penstock.cli.output import Record
 from penstock.cli.records import State, job_record, job_records
 from penstock.core.errors import PenstockError
+from penstock.report.job_history import describe, text_lines
 from penstock.search.causes import cause_of
 
 if TYPE_CHECKING:

@@ -79,8 +79,8 @@ def _as_text_record(record: Record) -> Record:
 @app.command()
 def history(id: PastJobId, *, target: Target, out: Output) -> None:
     """Show the history of a job, also after it has ended, as far as history is kept."""
-    from penstock.cli import job_history
     from penstock.host.clock import wall_ms
+    from penstock.report import job_history
 
     place = target.address()
     if place.directory is not None:

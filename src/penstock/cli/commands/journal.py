@@ -262,7 +262,7 @@ def _show(events: deque[Event] | list[Event], json: bool) -> None:
 
 
 def _line(event: Event) -> str:
-    from penstock.cli.job_history import actor_text
+    from penstock.report.job_history import actor_text
 
     parts = [f"{event.position:>8}", _moment(event), f"{event.event:<17}", event.tube or "", event.job or ""]
     if event.before is not None and event.before != event.after:

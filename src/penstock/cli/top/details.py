@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from penstock.cli.job_history import describe, text_lines
 from penstock.cli.output import body_text
 from penstock.cli.records import body_fields
 from penstock.core.errors import CommandError, UnknownJob
+from penstock.report.job_history import describe, text_lines
 from penstock.report.units import duration_text
 from penstock.wire.quoting import printable
 

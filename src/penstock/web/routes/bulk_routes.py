@@ -8,7 +8,7 @@ from penstock.client.commands import octets
 from penstock.web.bulk_run import BulkRun
 from penstock.web.exchange import Exchange
 from penstock.web.names import bytes_of
-from penstock.web.node_replies import STATES
+from penstock.web.node_replies import STATES, fields
 from penstock.web.refusals import bad_request
 from penstock.web.response_shapes import CURSOR, ID_EXAMPLE, TUBE_ROW
 from penstock.web.route_table import READ, WRITE, Route
@@ -43,6 +43,8 @@ def filter_words(given: dict[str, Any]) -> list[bytes]:
         words += [b"TUBE", bytes_of(given["tube"])]
     if "state" in given:
         words += [b"STATE", *(state.encode() for state in given["state"])]
+    if "where" in given:
+        words += [b"WHERE", given["where"].encode("utf-8", "surrogateescape")]
     return words
 
 
@@ -92,6 +94,8 @@ async def _redrive(exchange: Exchange) -> dict[str, Any]:
         dry_run=request.get("dry_run", False),
     )
     words = [b"TUBE", tube, b"STATE", *states]
+    if "where" in request:
+        words += [b"WHERE", request["where"].encode("utf-8", "surrogateescape")]
     return await run.on_filter(f"redrive {octets(tube)!r}", words, request.get("cursor"))
 
 
@@ -99,6 +103,14 @@ async def _dead_letters(exchange: Exchange) -> dict[str, Any]:
     state = exchange.state
     rows = await state.feeds.sampler(exchange.credentials).read(state.pool, exchange.credentials, exchange.client)
     return {"tubes": [row for row in rows if row["buried"]]}
+
+
+async def _causes(exchange: Exchange) -> dict[str, Any]:
+    words = [b"TUBE", b"CAUSES", exchange.params["tube"], b"COUNT", b"%d" % exchange.query.get("count", 100)]
+    found = fields(await exchange.ask(*words, alone=True))
+    for each in found["causes"]:
+        each["oldest_ms"] = each.pop("oldest")
+    return found
 
 
 _RESULT: Final = Record(
@@ -124,11 +136,14 @@ _RUN: Final[dict[str, Shape]] = {
     "cursor": Null(Text("The cursor of the previous result, to continue.")),
 }
 
+CONDITION: Final = Text("Jobs that meet this condition.", length=(1, 4_096), example="body.user == 42")
+
 FILTER: Final = Record(
     {},
     {
         "tube": Text("Jobs of this tube.", length=(1, 65_535), example="emails"),
         "state": Items(Text(choices=STATES), "Jobs in these states.", least=1, most=10, example=["buried"]),
+        "where": CONDITION,
     },
 )
 
@@ -155,7 +170,7 @@ ROUTES: Final = [
             example={"action": "delete", "filter": {"tube": "emails", "state": ["buried"]}, "dry_run": True},
         ),
         returns=_RESULT,
-        errors=("NOTUBE", "BADCURSOR", "BADID"),
+        errors=("NOTUBE", "BADCURSOR", "BADID", "BADCONDITION"),
         session=True,
     ),
     Route(
@@ -166,6 +181,37 @@ ROUTES: Final = [
         handler=_dead_letters,
         access=READ,
         returns=Record({"tubes": Items(TUBE_ROW, most=1_000_000)}),
+    ),
+    Route(
+        method="GET",
+        path="/tubes/{tube}/dead-letters",
+        group="Many jobs",
+        summary="Count the buried jobs of a tube by the cause of their failure.",
+        about="A cause is the reason without ids and numbers of attempts. At most 100,000 jobs are examined.",
+        handler=_causes,
+        access=READ,
+        query={"count": Whole("Number of causes.", least=1, most=1_000, example=100)},
+        returns=Record(
+            {
+                "causes": Items(
+                    Record(
+                        {
+                            "cause": Text(example="timed out"),
+                            "jobs": Whole("Number of jobs.", example=12),
+                            "oldest_ms": Whole("When the oldest was put.", example=1_795_031_234_335),
+                            "example": Text("The id of the oldest.", example=ID_EXAMPLE),
+                        },
+                        open=True,
+                    ),
+                    most=1_000,
+                ),
+                "buried": Whole(example=12),
+                "examined": Whole(example=12),
+                "others": Whole("Number of examined jobs with other causes.", example=0),
+            },
+            open=True,
+        ),
+        errors=("NOTUBE",),
     ),
     Route(
         method="POST",
@@ -182,6 +228,7 @@ ROUTES: Final = [
             {},
             {
                 "to": Text("Move the jobs to this tube.", length=(1, 65_535)),
+                "where": CONDITION,
                 "delay": Time("Wait this long before the jobs can be taken.", example="10s"),
                 "rate": Number("Change at most this many jobs per second.", least=0.1, most=100_000, example=50),
                 **_RUN,
@@ -190,6 +237,6 @@ ROUTES: Final = [
         ),
         body_required=False,
         returns=_RESULT,
-        errors=("NOTUBE", "BADCURSOR"),
+        errors=("NOTUBE", "BADCURSOR", "BADCONDITION"),
     ),
 ]

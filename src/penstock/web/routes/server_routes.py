@@ -8,12 +8,13 @@ from typing import Any, Final
 from penstock.client.commands import NO_REPEAT, number, octets
 from penstock.web.event_feed import totals
 from penstock.web.exchange import Exchange
+from penstock.web.live.alerts import ALERTS_MAX, alerts_of
 from penstock.web.names import text_of
 from penstock.web.node_replies import number_of, sections
 from penstock.web.refusals import Refused, bad_request
-from penstock.web.response_shapes import OVERVIEW
+from penstock.web.response_shapes import OVERVIEW, span
 from penstock.web.route_table import ADMIN, READ, Route
-from penstock.web.shapes import Items, Map, Record, Shape, Text, Whole
+from penstock.web.shapes import Items, Map, Null, Record, Shape, Text, Whole
 
 _CLIENT_ID_MAX: Final = 2**62
 
@@ -46,9 +47,19 @@ async def _server(exchange: Exchange) -> dict[str, Any]:
 
 
 async def _overview(exchange: Exchange) -> dict[str, Any]:
-    state = exchange.state
-    rows = await state.feeds.sampler(exchange.credentials).read(state.pool, exchange.credentials, exchange.client)
-    return {"at_ms": time.time_ns() // 1_000_000, **totals(rows)}
+    pool, who, client = exchange.state.pool, exchange.credentials, exchange.client
+    sampler = exchange.state.feeds.sampler(who)
+    rows = await sampler.read(pool, who, client)
+    durations = await sampler.durations.read(pool, who, client, rows)
+    info = sections(await exchange.ask(b"INFO", b"default"))
+    return {
+        "at_ms": time.time_ns() // 1_000_000,
+        **totals(rows),
+        **durations,
+        "memory_bytes": info["used_memory"],
+        "memory_bytes_max": info["maxmemory"],
+        "alerts": alerts_of(rows, info),
+    }
 
 
 async def _clients(exchange: Exchange) -> dict[str, Any]:
@@ -123,9 +134,29 @@ ROUTES: Final = [
         method="GET",
         path="/overview",
         group="Server",
-        summary="Show the totals over all tubes.",
+        summary="Show the totals over all tubes, and alerts.",
         handler=_overview,
-        returns=OVERVIEW,
+        returns=OVERVIEW.with_fields(
+            {
+                "wait_p95_ms": span("95 % of the jobs that were taken recently waited at most this long."),
+                "run_p95_ms": span("95 % of the jobs that were acked recently ran at most this long."),
+                "memory_bytes": Whole("Memory that jobs use.", example=52_428_800),
+                "memory_bytes_max": Whole("The limit of this memory; 0: none.", example=0),
+                "alerts": Items(
+                    Record(
+                        {
+                            "code": Text(example="NOCONSUMERS"),
+                            "level": Text(choices=("warning", "critical"), example="warning"),
+                            "message": Text(example="emails: 12,000 ready, no consumers"),
+                            "tube": Null(Text("The tube that it is about."), example="emails"),
+                        },
+                        open=True,
+                    ),
+                    "What needs attention, the most severe first.",
+                    most=ALERTS_MAX,
+                ),
+            }
+        ),
     ),
     Route(
         method="GET",

@@ -6,6 +6,8 @@ from typing import Final
 
 from penstock.web.event_feed import OVERVIEW, TOPICS_MAX, TUBE, TUBES, Stream
 from penstock.web.exchange import Exchange
+from penstock.web.live.journal_feed import JournalFeed
+from penstock.web.names import bytes_of
 from penstock.web.refusals import bad_request
 from penstock.web.route_table import Route
 from penstock.web.shapes import Items, Text
@@ -23,6 +25,14 @@ async def _events(exchange: Exchange) -> Stream:
     return stream
 
 
+async def _journal(exchange: Exchange) -> Stream:
+    query = exchange.query
+    stream = Stream(exchange.credentials, exchange.client, frozenset())
+    tube = bytes_of(query["tube"]) if "tube" in query else None
+    await JournalFeed(exchange, stream, tube, query.get("event")).begin()
+    return stream
+
+
 ROUTES: Final = [
     Route(
         method="GET",
@@ -31,13 +41,32 @@ ROUTES: Final = [
         summary="Stream the present numbers of the tubes as server-sent events.",
         about=(
             "Every second, a stream sends what has changed: `overview` with the totals, `tubes` with the changed rows "
-            "(all rows if `full` is true) and the names in `gone`, and `tube` for each topic `tube:NAME`. `error` "
-            "reports that the node cannot be read; the stream continues when it can. Names of tubes in topics are "
-            "percent-encoded if they contain commas."
+            "(all rows if `full` is true) and the names in `gone`, and `tube` for each topic `tube:NAME`. If nothing "
+            "has changed, it sends `tick`. `error` reports that the node cannot be read; the stream continues then. "
+            "Names of tubes in topics are percent-encoded if they contain commas."
         ),
         handler=_events,
         query={"topics": Items(Text(), "Separated by commas.", most=TOPICS_MAX, example=["overview", "tubes"])},
         returns=Text(example="event: overview\ndata: {}\n\n"),
         media="text/event-stream",
-    )
+    ),
+    Route(
+        method="GET",
+        path="/journal/stream",
+        group="Streams",
+        summary="Stream new events of the journal as server-sent events.",
+        about=(
+            "The stream begins with the newest events. Every second it sends `events` with those that are new, the "
+            "newest first, or `tick` if there are none. If there are more than 500 in a second, `skipped` says how "
+            "many are left out. Use GET /journal to read all of them."
+        ),
+        handler=_journal,
+        query={
+            "tube": Text("Only events of this tube.", length=(1, 65_535), example="emails"),
+            "event": Items(Text(), "Only these events, separated by commas.", example=["put"]),
+        },
+        returns=Text(example="event: events\ndata: {}\n\n"),
+        media="text/event-stream",
+        errors=("NOTUBE", "NOJOURNAL"),
+    ),
 ]

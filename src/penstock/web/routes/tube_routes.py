@@ -88,6 +88,11 @@ STATS: Final = Record(
 )
 
 
+async def _keys(exchange: Exchange) -> dict[str, Any]:
+    words = [b"TUBE", b"KEYS", exchange.params["tube"], b"COUNT", b"%d" % exchange.query.get("count", 100)]
+    return fields(await exchange.ask(*words, alone=True))
+
+
 async def _consumers(exchange: Exchange) -> dict[str, Any]:
     await _stats(exchange)  # A scan of an unknown tube would find nothing.
     return await list_sessions(exchange, exchange.params["tube"])
@@ -189,6 +194,33 @@ ROUTES: Final = [
         summary="Show the numbers of jobs and the counters of a tube.",
         handler=_stats,
         returns=STATS,
+        errors=("NOTUBE",),
+    ),
+    Route(
+        method="GET",
+        path="/tubes/{tube}/keys",
+        group="Tubes",
+        summary="List the keys of a tube that have the most ready jobs.",
+        handler=_keys,
+        query={"count": Whole("Number of keys.", least=1, most=1_000, example=100)},
+        returns=Record(
+            {
+                "count": Whole("Number of all keys.", example=1),
+                "keys": Items(
+                    Record(
+                        {
+                            "key": Text(example="ann"),
+                            "ready": Whole("Number of ready jobs.", example=3),
+                            "taken": Whole("Number of taken jobs.", example=1),
+                            "jobs": Whole("Number of jobs in any state.", example=4),
+                        },
+                        open=True,
+                    ),
+                    most=1_000,
+                ),
+            },
+            open=True,
+        ),
         errors=("NOTUBE",),
     ),
     Route(

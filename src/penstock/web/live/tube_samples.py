@@ -11,6 +11,7 @@ from typing import Any, Final
 from penstock.client.commands import REPEAT, Call, items, octets
 from penstock.web import node_replies
 from penstock.web.credentials import Credentials
+from penstock.web.live.duration_samples import DurationSampler
 from penstock.web.node_pool import NodePool
 
 _PAGE: Final = 1_000
@@ -19,8 +20,9 @@ _PAGE: Final = 1_000
 _CLOSE_S: Final = 0.5
 _OLD_S: Final = 120.0
 
-# With more tubes than this, the counters of tubes without jobs are not read.
-_ENTERING: Final = ("put",)
+# The flow of a tube: its name in the reply of the node, and the name of its rate.
+_FLOW: Final = {"entered": "in_rate", "taken": "take_rate", "acked": "ack_rate", "failed": "fail_rate"}
+RATES: Final = (*_FLOW.values(), "out_rate")
 
 Row = dict[str, Any]
 
@@ -29,9 +31,10 @@ class TubeSampler:
     """Reads the tubes that a user may see."""
 
     def __init__(self) -> None:
-        self._before: dict[str, tuple[int, int]] = {}
+        self._before: dict[str, list[int]] = {}
         self._at = 0.0
-        self._rates: dict[str, tuple[float, float]] = {}
+        self._rates: dict[str, dict[str, float]] = {}
+        self.durations = DurationSampler()
 
     async def read(self, pool: NodePool, who: Credentials, client: str, pattern: bytes = b"") -> list[Row]:
         """Return the rows of all tubes whose names match the pattern, in the order of their creation."""
@@ -39,7 +42,7 @@ class TubeSampler:
         cursor = b"0"
         match = [b"MATCH", pattern] if pattern else []
         while True:
-            words = [b"TUBE", b"SCAN", cursor, b"COUNT", b"%d" % _PAGE, *match]
+            words = [b"TUBE", b"SCAN", cursor, b"COUNT", b"%d" % _PAGE, b"FLOW", *match]
             answer = await pool.run(who, Call(words, items, REPEAT), client, alone=True)
             rows.extend(node_replies.tube_row(each) for each in items(answer[1]))
             cursor = octets(answer[0])
@@ -51,32 +54,20 @@ class TubeSampler:
     def _add_rates(self, rows: list[Row], is_complete: bool) -> None:
         now = time.monotonic()
         elapsed = now - self._at
-        counts = {}
-        for row in rows:
-            events = row.pop("events", {})
-            row.pop("transitions", None)
-            counts[row["name"]] = (_entered(events), _left(events, row))
+        counts = {row["name"]: _counts(row, row.pop("flow")) for row in rows}
         if is_complete and elapsed >= _CLOSE_S:
             before, self._before, self._at = self._before, counts, now
             self._rates = {}
             if elapsed < _OLD_S:
-                for name, (put, left) in counts.items():
-                    if name in before:
-                        self._rates[name] = (
-                            max(0, put - before[name][0]) / elapsed,
-                            max(0, left - before[name][1]) / elapsed,
-                        )
+                for name, newer in counts.items():
+                    if (older := before.get(name)) is not None:
+                        steps = [max(0, count - last) / elapsed for count, last in zip(newer, older, strict=True)]
+                        self._rates[name] = {rate: round(step, 3) for rate, step in zip(RATES, steps, strict=True)}
         for row in rows:
-            rates = self._rates.get(row["name"])
-            row["in_rate"], row["out_rate"] = (
-                (None, None) if rates is None else (round(rates[0], 3), round(rates[1], 3))
-            )
+            row.update(self._rates.get(row["name"]) or dict.fromkeys(RATES))
 
 
-def _entered(events: dict[str, int]) -> int:
-    return sum(events.get(name, 0) for name in _ENTERING)
-
-
-def _left(events: dict[str, int], row: Row) -> int:
-    """Return how many jobs have left a tube: those that entered and are not in it."""
-    return _entered(events) - sum(int(row[state]) for state in node_replies.STATES)
+def _counts(row: Row, flow: dict[str, int]) -> list[int]:
+    """Return the counters of a tube, in the order of RATES. Jobs that entered and are not there have left."""
+    left = flow["entered"] - sum(int(row[state]) for state in node_replies.STATES if state != "staged")
+    return [*(flow[name] for name in _FLOW), left]

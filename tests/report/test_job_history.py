@@ -9,10 +9,10 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import penstock
-from penstock.cli import job_history
 from penstock.cli.main import app
 from penstock.core import states as s
 from penstock.journal.history.reader import Event
+from penstock.report import job_history
 from penstock.report.units import duration_text
 
 START_MS = 1_794_808_180_000
