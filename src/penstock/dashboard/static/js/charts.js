@@ -65,7 +65,10 @@ export class TimeChart {
     const newest = this.points.at(-1);
     if (!width) return;
     this.end = newest ? newest.ms : Date.now();
-    this.start = this.end - this.spanMs;
+    // A new chart starts with a minute, and grows to its full span.
+    const known = newest ? this.end - this.points[0].ms : 0;
+    this.shownMs = Math.min(this.spanMs, Math.max(60000, Math.ceil(known / 30000) * 30000));
+    this.start = this.end - this.shownMs;
     const stacked = this.kind === "stacked";
     const all = stacked
       ? this.points.map(({ values }) => values.reduce((sum, value) => sum + (value ?? 0), 0))
@@ -73,7 +76,7 @@ export class TimeChart {
     const scale = this.scale === "duration" ? durationScale(all) : linearScale(all);
     setAttribute(this.plot, "width", Math.max(1, width - LEFT));
     this.#drawRules(scale, width);
-    const x = ({ ms }) => (1000 * (ms - this.start)) / this.spanMs;
+    const x = ({ ms }) => (1000 * (ms - this.start)) / this.shownMs;
     const y = (value) => 100 * (1 - scale.place(value));
     const floor = this.points.map(() => 0);
     this.paths.forEach((path, number) => {
@@ -133,7 +136,7 @@ export class TimeChart {
 
   #point(event) {
     const box = this.figure.getBoundingClientRect();
-    const ms = this.start + ((event.clientX - box.left - LEFT) / (box.width - LEFT)) * this.spanMs;
+    const ms = this.start + ((event.clientX - box.left - LEFT) / (box.width - LEFT)) * this.shownMs;
     const near = this.points.reduce((best, point, at) =>
       (best === null || Math.abs(point.ms - ms) < Math.abs(this.points[best].ms - ms) ? at : best), null);
     this.#show(near === null ? null : this.points[near].ms);
@@ -156,7 +159,7 @@ export class TimeChart {
     setAttribute(this.cross, "visibility", point ? "visible" : "hidden");
     if (!point) return;
     const width = this.figure.clientWidth;
-    const x = LEFT + ((point.ms - this.start) / this.spanMs) * (width - LEFT);
+    const x = LEFT + ((point.ms - this.start) / this.shownMs) * (width - LEFT);
     setAttribute(this.cross, "x1", x);
     setAttribute(this.cross, "x2", x);
     this.tip.replaceChildren(
@@ -209,7 +212,7 @@ export function barTable(caption, rows, second = false) {
   return h("table", { class: "bars" }, h("caption", { class: "only-read" }, caption),
     h("tbody", {}, rows.map(({ label, value, text }) =>
       h("tr", {}, h("th", { scope: "row" }, label), h("td", { class: "number" }, text),
-        h("td", { class: "bar", "aria-hidden": "true" },
+        h("td", { class: "length", "aria-hidden": "true" },
           s("svg", { viewBox: "0 0 100 10", preserveAspectRatio: "none" },
             s("rect", { class: second ? "second" : null, width: (100 * value) / most, height: 10 })))))));
 }

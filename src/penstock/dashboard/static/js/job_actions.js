@@ -13,7 +13,7 @@ const WAITING = ["ready", "delayed", "buried"];
 const ACTIONS = [
   { action: "dig", label: "Dig", states: ["buried"], text: "The job returns to its tube and is delivered again." },
   { action: "run", label: "Run now", states: ["delayed"], text: "Its delay ends, and it can be taken at once." },
-  { action: "release", label: "Release", states: ["taken"], admin: true, text: "The job is taken away from its consumer, which may still work on it, and returns to its tube. The consumer can no longer ack it." },
+  { action: "snatch", label: "Release", states: ["taken"], text: "The job is taken away from its consumer, which may still work on it, and returns to its tube. The consumer can no longer ack it." },
   { action: "bury", label: "Bury", states: ["ready", "delayed", "taken"], text: "The job is set aside until it is kicked, dug up or deleted." },
   { action: "restart", label: "Run again", states: ["done", "zombie"], text: "The kept job becomes ready, and is delivered again." },
 ];
@@ -43,7 +43,7 @@ function actOnJob({ action, label, text }, job) {
     title: title(label, job),
     text,
     label,
-    danger: action === "release",
+    danger: action === "snatch",
     fields: action === "bury" ? [field("Reason", { name: "reason", whole: true, placeholder: "optional" })] : [],
     confirm: async (form) => {
       const body = action === "bury" && form.get("reason") ? { reason: form.get("reason") } : {};
@@ -109,22 +109,36 @@ function deleteJob(job) {
  * Ask for the plan of a bulk change, show it, and run it if the user confirms. `request` is {action, ids} or {action,
  * filter}. Return the number of changed jobs.
  */
-export async function bulk(label, request, where, { danger = false } = {}) {
+export async function bulk(label, request, where, { danger = false, more = [] } = {}) {
   const plan = await send("POST", "/jobs/actions", { ...request, dry_run: true });
-  if (!plan.count) {
-    toast(`No job can be changed: ${label.toLowerCase()} applies to none of them.`, true);
+  if (!plan.matched) {
+    toast("No job matches, so nothing was changed.", true);
     return 0;
   }
+  const count = `${plural(plan.matched, "job")}${plan.cursor ? " and more" : ""}`;
   return ask({
-    title: `${label}: ${plural(plan.count, "job")} ${where}`,
-    fields: [h("div", { class: "plan" }, h("b", {}, countText(plan.count)), plan.skipped ? ` jobs will be changed. ${countText(plan.skipped)} others are in another state and stay as they are.` : " jobs will be changed.",
-      plan.is_complete === false ? h("p", {}, "There may be more jobs than were looked at. Run the action again to change them, too.") : "")],
-    label: `${label} ${plural(plan.count, "job")}`,
+    title: `${label}: ${count} ${where}`,
+    fields: [h("div", { class: "plan" }, h("b", {}, countText(plan.matched)), ` ${plan.matched === 1 ? "job" : "jobs"} ${plan.cursor ? "of those looked at so far " : ""}will be changed. Those in another state are refused and stay as they are.`), ...more],
+    label: `${label} ${count}`,
     danger,
-    confirm: async () => {
-      const answer = await send("POST", "/jobs/actions", { ...request, dry_run: false });
-      toast(`${label}: ${plural(answer.count, "job")} changed.`);
-      return answer.count;
+    confirm: async (form) => {
+      const result = await runBulk(request, form.get("reason") ? { reason: form.get("reason") } : {});
+      toast(`${label}: ${plural(result.done, "job")} changed${result.failed ? `, ${countText(result.failed)} refused: ${result.failures[0].message}` : "."}`, result.done === 0);
+      return result.done;
     },
   });
+}
+
+/** Run a bulk change to its end. The API stops after some seconds, and continues with the cursor. */
+async function runBulk(request, options) {
+  const total = { done: 0, failed: 0, failures: [] };
+  let cursor;
+  do {
+    const part = await send("POST", "/jobs/actions", { ...request, ...options, ...(cursor ? { cursor } : {}) });
+    total.done += part.done;
+    total.failed += part.failed;
+    total.failures.push(...part.failures);
+    cursor = part.cursor;
+  } while (cursor);
+  return total;
 }

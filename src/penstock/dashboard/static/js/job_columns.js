@@ -2,8 +2,8 @@
 
 import { jsonText } from "./body.js";
 import { h } from "./dom.js";
-import { agoText, countText, momentText } from "./format.js";
-import { jobHref, shortId, shown, tubeHref } from "./names.js";
+import { agoText, countText, durationText, momentText } from "./format.js";
+import { jobHref, shortId, shown, shownOr, tubeHref } from "./names.js";
 
 /** Return the first line of a body for a table. */
 export function bodyText({ body, as }) {
@@ -25,11 +25,11 @@ export const jobColumns = ({ tube = false, state = true, reason = false } = {}) 
       element.firstChild.data = data.state;
     } };
   } },
-  { id: "key", label: "Key", second: true, text: (job) => (job.key === null || job.key === undefined ? "" : shown(job.key, 40)), value: (job) => job.key, name_: true },
-  { id: "priority", label: "Priority", number: true, second: true, text: (job) => (job.priority === undefined ? "" : countText(job.priority)), value: (job) => job.priority },
+  { id: "key", label: "Key", second: true, text: (job) => shownOr(job.key, 40), value: (job) => job.key, name_: true },
   { id: "deliveries", label: "Deliveries", number: true, second: true, text: (job) => countText(job.deliveries), value: (job) => job.deliveries },
   { id: "nacks", label: "Failed", number: true, second: true, text: (job) => countText(job.nacks), value: (job) => job.nacks },
+  { id: "since_ms", label: "In this state", second: true, text: (job) => (job.since_ms ? `for ${durationText(Date.now() - job.since_ms)}` : ""), value: (job) => (job.since_ms ? new Date(job.since_ms).toISOString() : ""), title: (job) => (job.since_ms ? `Since ${momentText(job.since_ms, true)}` : ""), tight: true },
   { id: "created_ms", label: "Put", second: true, text: (job) => agoText(job.created_ms), value: (job) => new Date(job.created_ms).toISOString(), title: (job) => momentText(job.created_ms, true), tight: true },
-  reason && { id: "reason", label: "Reason", clip: true, text: (job) => shown(job.reason ?? "", 200), value: (job) => job.reason, title: (job) => shown(job.reason ?? "", 1000) },
+  reason && { id: "reason", label: "Reason", clip: true, text: (job) => shownOr(job.reason, 200), value: (job) => job.reason, title: (job) => shownOr(job.reason, 1000) },
   { id: "body", label: "Body", clip: true, text: bodyText, value: (job) => job.body },
 ];

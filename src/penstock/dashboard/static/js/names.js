@@ -54,5 +54,8 @@ export function shown(name, charactersMax = 120) {
   return found.length > charactersMax ? `${found.slice(0, charactersMax - 1)}…` : found || "(empty)";
 }
 
+/** Return a name for the screen, or "" if there is none. */
+export const shownOr = (name, charactersMax) => (name === undefined || name === null || name === "" ? "" : shown(name, charactersMax));
+
 /** Return the beginning of a job's id, which is enough to tell jobs apart on a screen. */
 export const shortId = (id) => (id.length === 40 ? `${id.slice(11, 19)}…` : id);

@@ -15,6 +15,7 @@ export function tiles(list) {
   const update = (name, value, more = "", alarm = false) => {
     const place = places[name];
     setText(place.value, value);
+    place.value.classList.toggle("long", String(value).length > 9);
     setText(place.more, more);
     place.tile.classList.toggle("alarm", alarm);
   };

@@ -69,7 +69,7 @@ export function kick(tube, row) {
     fields: [field("How many", { name: "count", type: "number", value: String(Math.max(1, buried)), min: 1, max: 100000, required: true })],
     confirm: async (form) => {
       const answer = await send("POST", `${tubePath(tube)}/kick`, { count: Number(form.get("count")) });
-      toast(`${plural(answer.count, "job")} of ${tube} kicked.`);
+      toast(`${plural(answer.kicked, "job")} of ${tube} kicked.`);
     },
   });
 }
@@ -83,7 +83,7 @@ export function pause(tube, row) {
     confirm: async (form) => {
       const what = form.get("what");
       if (what === "none") await send("POST", `${tubePath(tube)}/resume`);
-      else await send("POST", `${tubePath(tube)}/pause`, { what });
+      else await send("POST", `${tubePath(tube)}/pause`, { puts: what !== "out", takes: what !== "in" });
       toast(what === "none" ? `${tube} is resumed.` : `${tube} is paused.`);
     },
   });
@@ -97,7 +97,7 @@ export function releaseTaken(tube, row) {
     danger: true,
     confirm: async () => {
       const answer = await send("POST", `${tubePath(tube)}/release`);
-      toast(`${plural(answer.count, "job")} of ${tube} returned.`);
+      toast(`${plural(answer.jobs, "job")} of ${tube} returned.`);
     },
   });
 }
@@ -123,7 +123,7 @@ export function truncate(tube, row) {
     confirm: async (form) => {
       checkName(form, tube);
       const answer = await send("POST", `${tubePath(tube)}/truncate`);
-      toast(`${plural(answer.count, "job")} of ${tube} deleted.`);
+      toast(`${plural(answer.jobs, "job")} of ${tube} deleted.`);
     },
   });
 }

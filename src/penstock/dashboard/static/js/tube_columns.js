@@ -42,16 +42,15 @@ export function tubeStatus(row) {
   return ["", ""];
 }
 
-function nameCell(row) {
-  const link = h("a", { href: tubeHref(row.name), title: shown(row.name, 1000) }, shown(row.name));
+function statusCell() {
   const pill = h("span", { class: "pill", hidden: true });
-  const update = (data) => {
-    const [text, level] = tubeStatus(data);
+  const update = (row) => {
+    const [text, level] = tubeStatus(row);
     pill.hidden = !text;
     pill.className = `pill ${level}`;
     setText(pill, text);
   };
-  return { element: h("span", { class: "name-cell" }, link, pill), update };
+  return { element: pill, update };
 }
 
 /** The rates of each tube over the last minutes, by name. Rows of a table share them with the page. */
@@ -61,13 +60,13 @@ export class RateHistory {
   }
 
   line(name) {
-    if (!this.lines.has(name)) this.lines.set(name, new Sparkline("Puts and finished jobs per second", 2));
+    if (!this.lines.has(name)) this.lines.set(name, new Sparkline("Puts and acked jobs per second", 2));
     return this.lines.get(name);
   }
 
   /** Add a point for each row. */
   push(rows) {
-    for (const { name, in_rate: put, out_rate: left } of rows) {
+    for (const { name, in_rate: put, ack_rate: left } of rows) {
       if (put !== null && put !== undefined) this.line(name).push([put, left]);
     }
   }
@@ -78,7 +77,8 @@ export class RateHistory {
 }
 
 export const tubeColumns = (history) => [
-  { id: "name", label: "Tube", sort: (row) => row.name, text: (row) => shown(row.name), value: (row) => row.name, make: nameCell },
+  { id: "name", label: "Tube", sort: (row) => row.name, text: (row) => shown(row.name), value: (row) => row.name, link: (row) => tubeHref(row.name), title: (row) => shown(row.name, 1000) },
+  { id: "status", label: "", name: "Status", tight: true, text: (row) => tubeStatus(row)[0], make: statusCell },
   { id: "type", label: "Type", second: true, sort: (row) => row.type, text: (row) => row.type },
   count("ready", "Ready"),
   count("taken", "Taken"),
@@ -88,6 +88,6 @@ export const tubeColumns = (history) => [
     text: (row) => (row.oldest_ms === null || row.oldest_ms === undefined ? "–" : durationText(row.oldest_ms)), className: (row) => (row.oldest_ms === null ? "zero" : "") },
   count("consumers", "Waiting", { second: true, hint: "Consumers that wait for a job of this tube" }),
   rate("in_rate", "In/s", "Jobs put per second"),
-  rate("out_rate", "Out/s", "Jobs per second that left the tube"),
+  rate("ack_rate", "Acked/s", "Jobs acked per second"),
   history && { id: "trend", label: "", name: "Trend", second: true, make: (row) => ({ element: history.line(row.name).element }) },
 ];

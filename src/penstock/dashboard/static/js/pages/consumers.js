@@ -12,11 +12,11 @@ import { ask, button, empty, exportButtons, guarded, toast } from "../ui.js";
 
 start(async (user) => {
   const refused = refusal(user, "admin");
-  const sessions = new LiveTable({ caption: "Sessions", columns: SESSION, key: (row) => row.session ?? row.id, sort: "held" });
+  const sessions = new LiveTable({ caption: "Sessions", columns: SESSION, key: (row) => row.number, sort: "held" });
   const clients = new LiveTable({ caption: "Connections", sort: "id", key: (row) => row.id, columns: [...CLIENT, { id: "close", label: "", name: "Close", tight: true, make: (row) => ({ element: button("Close", { small: true, plain: true, refused, onclick: guarded(() => close(row)) }) }) }] });
   const noSessions = h("div", {}, empty("No sessions", "A session is made when a client connects. It holds the jobs that the client takes.", "penstock take emails --timeout 1m"));
   const show = async () => {
-    const [held, connected] = await Promise.all([get("/sessions"), get("/clients").catch(() => ({ clients: null }))]);
+    const [held, connected] = await Promise.all([get("/sessions?limit=1000"), get("/clients").catch(() => ({ clients: null }))]);
     sessions.update(held.sessions);
     sessions.element.hidden = !held.sessions.length;
     noSessions.hidden = held.sessions.length > 0;
@@ -31,19 +31,21 @@ start(async (user) => {
   await stream.every(2000, show);
 });
 
-const text = (id, label, more = {}) => ({ id, label, sort: (row) => row[id] ?? "", text: (row) => shown(row[id] ?? "–", 60), value: (row) => row[id], className: (row) => (row[id] ? "" : "zero"), ...more });
+const text = (id, label, more = {}) => ({ id, label, sort: (row) => row[id] ?? "", text: (row) => (row[id] ? shown(row[id], 60) : "–"), value: (row) => row[id], className: (row) => (row[id] ? "" : "zero"), ...more });
 const count = (id, label, more = {}) => ({ id, label, number: true, sort: (row) => row[id] ?? 0, text: (row) => countText(row[id] ?? 0), value: (row) => row[id], className: (row) => (row[id] ? "" : "zero"), ...more });
 const since = (id, label) => ({ id, label, number: true, second: true, sort: (row) => row[id] ?? 0, text: (row) => (row[id] ? agoText(row[id]) : "–"), title: (row) => (row[id] ? momentText(row[id]) : ""), value: (row) => row[id] });
 
+const tubeCounts = (counts) => Object.entries(counts ?? {}).map(([tube, number]) => `${shown(tube, 40)}${number > 1 ? ` × ${countText(number)}` : ""}`).join(", ");
+
 const SESSION = [
-  { ...text("name", "Client"), text: (row) => shown(row.name || `session ${row.session ?? row.id}`, 60) },
+  { ...text("name", "Client"), text: (row) => shown(row.name || `session ${row.number}`, 60) },
   text("user", "User", { second: true }),
-  text("address", "Address"),
-  text("node", "Node", { second: true, text: (row) => shown(row.node ?? "–", 12) }),
+  { id: "address", label: "Address", second: true, text: (row) => row.clients.map(({ address }) => address).filter(Boolean).map((address) => shown(address, 50)).join(", ") || "–", sort: (row) => row.clients[0]?.address ?? "", className: (row) => (row.clients[0]?.address ? "" : "zero") },
   count("held", "Jobs held"),
-  count("waiting", "Waiting calls"),
-  { id: "grace_ms", label: "Grace time", number: true, second: true, sort: (row) => row.grace_ms, text: (row) => (row.grace_ms === undefined ? "–" : durationText(row.grace_ms)), value: (row) => row.grace_ms },
-  since("since_ms", "Since"),
+  { id: "holds", label: "Of tubes", name_: true, text: (row) => tubeCounts(row.holds), title: (row) => tubeCounts(row.holds) },
+  { id: "waiting", label: "Waits on", name_: true, text: (row) => tubeCounts(row.waiting), title: (row) => tubeCounts(row.waiting) },
+  { id: "grace_ms", label: "Grace time", hint: "How long its jobs stay taken after its connection is lost", number: true, second: true, sort: (row) => row.grace_ms, text: (row) => durationText(row.grace_ms), value: (row) => row.grace_ms },
+  { ...since("since_ms", "Since"), text: (row) => (row.since_ms ? agoText(row.since_ms) : row.ends_ms ? `ends ${agoText(row.ends_ms)}` : "–") },
 ];
 
 const CLIENT = [

@@ -68,7 +68,7 @@ function draw(user, job, past, again) {
   },
   h("div", { class: "grid aside" },
     h("div", {},
-      h("section", { class: "card" }, h("header", {}, h("h2", {}, "Timeline"), h("span", { class: "muted" }, "from the journal")), past.error ? h("p", { class: "note" }, past.error.message) : timeline(events, past.now_ms, job.missing)),
+      h("section", { class: "card" }, h("header", {}, h("h2", {}, "Timeline"), h("span", { class: "muted" }, "from the journal")), past.error ? h("p", { class: "note" }, past.error.message) : timeline(past.lines, events)),
       job.missing ? "" : h("section", { class: "card" }, h("header", {}, h("h2", {}, "Body")), bodyPart(job, text))),
     h("div", {},
       h("section", { class: "card" }, h("header", {}, h("h2", {}, "Details")), details.element),

@@ -45,7 +45,7 @@ start(async (user) => {
       const found = await get(`/jobs${query({ ...filter(), cursor, limit: PAGE })}`);
       if (mine !== number) return;
       cursor = found.cursor ?? "";
-      looked += found.scanned ?? found.jobs.length;
+      looked += found.examined ?? found.jobs.length;
       table.update(found.jobs, { add: !isNew });
       show();
     } catch (error) {

@@ -4,7 +4,7 @@ import { get, query } from "../api.js";
 import { h, root } from "../dom.js";
 import { countText, momentText, plural } from "../format.js";
 import { page, start } from "../frame.js";
-import { jobHref, shortId, shown, tubeHref } from "../names.js";
+import { jobHref, shortId, shown, shownOr, tubeHref } from "../names.js";
 import { Stream } from "../stream.js";
 import { LiveTable } from "../table.js";
 import { empty, exportButtons, onClock, parameters, setParameters } from "../ui.js";
@@ -31,7 +31,8 @@ start(async () => {
   }
   let waiting = false;
   function receive(found) {
-    events = [...(Array.isArray(found) ? found : found.events ?? [found]), ...events];
+    const newest = events[0]?.position ?? 0;
+    events = [...found.events.filter(({ position }) => position > newest), ...events];
     if (events.length > SHOWN_MAX) events.length = SHOWN_MAX;
     // Many events in a moment are shown once.
     if (!waiting) {
@@ -54,17 +55,17 @@ start(async () => {
     h("div", { class: "filters" }, tube, event), 
     h("div", { class: "card flush" }, table.element, nothing, h("div", { class: "more-rows" }, count, h("div", { class: "actions" }, exportButtons("journal", () => events)))));
   show();
-  stream = new Stream(`/journal/stream${filter()}`, { event: receive, events: receive, tick() {} });
+  stream = new Stream(`/journal/stream${filter()}`, { events: receive, tick() {} });
   onClock(() => table.update(events));
 });
 
 const COLUMNS = [
   { id: "time_ms", label: "Time", tight: true, text: (row) => momentText(row.time_ms, true), value: (row) => new Date(row.time_ms).toISOString() },
   { id: "event", label: "Event", text: (row) => row.event },
-  { id: "tube", label: "Tube", text: (row) => shown(row.tube ?? "", 50), link: (row) => (row.tube === undefined ? null : tubeHref(row.tube)), value: (row) => row.tube, name_: true },
+  { id: "tube", label: "Tube", text: (row) => shownOr(row.tube, 50), link: (row) => (row.tube === undefined ? null : tubeHref(row.tube)), value: (row) => row.tube, name_: true },
   { id: "job", label: "Job", text: (row) => (row.job ? shortId(row.job) : ""), link: (row) => (row.job ? jobHref(row.job) : null), value: (row) => row.job, tight: true },
-  { id: "after", label: "Became", second: true, text: (row) => (row.before && row.before !== row.after ? `${row.before} → ${row.after}` : row.after ?? "") },
-  { id: "actor", label: "By", second: true, text: (row) => shown([row.actor_name, row.actor_user && `(${row.actor_user})`].filter(Boolean).join(" "), 60), name_: true },
-  { id: "reason", label: "Reason", second: true, clip: true, text: (row) => shown(row.reason ?? "", 200) },
+  { id: "after", label: "Became", second: true, tight: true, text: (row) => (row.before && row.before !== row.after ? `${row.before} → ${row.after}` : row.after ?? "") },
+  { id: "actor", label: "By", second: true, text: (row) => shownOr([row.actor_name, row.actor_user && `(${row.actor_user})`].filter(Boolean).join(" "), 60), name_: true },
+  { id: "reason", label: "Reason", second: true, clip: true, text: (row) => shownOr(row.reason, 200) },
   { id: "position", label: "Position", number: true, second: true, sort: (row) => row.position, text: (row) => countText(row.position), value: (row) => row.position },
 ];

@@ -27,7 +27,7 @@ start(async () => {
   ]);
   const rates = new TimeChart({
     title: "Jobs per second",
-    series: [{ label: "put", colour: "s0" }, { label: "left", colour: "s2", dash: true }],
+    series: [{ label: "put", colour: "s0" }, { label: "taken", colour: "s3", dash: true }, { label: "acked", colour: "s2" }, { label: "failed", colour: "buried" }],
   });
   const states = new TimeChart({
     title: "Jobs by state",
@@ -57,10 +57,10 @@ start(async () => {
     now = { ...now, ...data };
     for (const state of STATES) counts.update(state, countText(now[state] ?? 0), "", state === "buried" && now.buried > 0);
     counts.update("ready", countText(now.ready), `${rateText(now.in_rate)} put/s`);
-    counts.update("taken", countText(now.taken), `${rateText(now.out_rate)} done/s`);
+    counts.update("taken", countText(now.taken), `${rateText(now.ack_rate)} acked/s`);
     counts.update("oldest", duration(now.oldest_ms));
     none.hidden = now.tubes !== 0;
-    const point = [now.at_ms, [now.in_rate, now.out_rate], STATES.map((state) => now[state] ?? 0), [now.oldest_ms, now.wait_p95_ms, now.run_p95_ms]];
+    const point = [now.at_ms, [now.in_rate, now.take_rate, now.ack_rate, now.fail_rate], STATES.map((state) => now[state] ?? 0), [now.oldest_ms, now.wait_p95_ms, now.run_p95_ms]];
     kept.add(point);
     draw(point);
   }
@@ -70,7 +70,7 @@ start(async () => {
     alerts.update(data.alerts ?? []);
     counts.update("waits", duration(data.wait_p95_ms));
     counts.update("runs", duration(data.run_p95_ms));
-    counts.update("memory", bytesText(data.memory_bytes ?? 0), data.memory_max_bytes ? `of ${bytesText(data.memory_max_bytes)}` : "");
+    counts.update("memory", bytesText(data.memory_bytes ?? 0), data.memory_bytes_max ? `of ${bytesText(data.memory_bytes_max)}` : "");
     now = { ...now, wait_p95_ms: data.wait_p95_ms, run_p95_ms: data.run_p95_ms };
   }
 

@@ -61,7 +61,7 @@ start(async (user) => {
     const found = RATES.map(([, names]) => names.reduce((sum, each) => sum + (events?.[each] ?? 0), 0));
     const last = before;
     before = { ms, found };
-    return last && ms > last.ms ? found.map((count, at) => Math.max(0, (1000 * (count - last.found[at])) / (ms - last.ms))) : RATES.map(() => null);
+    return last && ms > last.ms + 300 ? found.map((count, at) => Math.max(0, (1000 * (count - last.found[at])) / (ms - last.ms))) : RATES.map(() => null);
   };
   const show = (data) => {
     if (data.error) return;
@@ -82,11 +82,12 @@ start(async (user) => {
     draw(point);
   };
   const showKeys = (data) => {
-    const rows = data.keys.map((each) => ({ label: each.key === null ? "(no key)" : shown(each.key, 60), backlog: each.backlog ?? each.ready, taken: each.taken }));
+    const rows = data.keys.map(({ key, ready, taken }) => ({ label: shown(key, 40), ready, taken }));
     keys.replaceChildren(rows.length
       ? h("div", { class: "grid" },
-        h("div", {}, h("h3", {}, "By backlog"), barTable("Keys with the most waiting jobs", top(rows, "backlog"))),
-        h("div", {}, h("h3", {}, "In flight"), barTable("Keys with the most taken jobs", top(rows, "taken"), true)))
+        h("div", {}, h("h3", {}, "By backlog"), barTable("Keys with the most waiting jobs", top(rows, "ready"))),
+        h("div", {}, h("h3", {}, "In flight"), barTable("Keys with the most taken jobs", top(rows, "taken"), true)),
+        data.count > rows.length ? h("p", { class: "note" }, `${countText(data.count)} keys in total. These are those with the most ready jobs.`) : "")
       : empty("No keys", "No job of this tube that waits or is taken has a key.", `penstock put ${shellWord(name)} '{}' --key ann`));
   };
   const showJobs = async () => {

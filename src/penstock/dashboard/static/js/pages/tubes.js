@@ -49,7 +49,7 @@ start(async (user) => {
       text: `${selected.slice(0, 12).map((row) => shown(row.name, 40)).join(", ")}${selected.length > 12 ? ", …" : ""}, with ${countText(ready)} ready jobs together.`,
       label: what ? "Pause" : "Resume",
       confirm: async () => {
-        for (const { name } of selected) await send("POST", `${tubePath(name)}/${what ? "pause" : "resume"}`, what ? { what } : undefined);
+        for (const { name } of selected) await send("POST", `${tubePath(name)}/${what ? "pause" : "resume"}`, what ? { puts: what === "in", takes: what === "out" } : undefined);
         toast(`${plural(selected.length, "tube")} ${what ? "paused" : "resumed"}.`);
       },
     });
