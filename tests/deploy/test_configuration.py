@@ -47,4 +47,4 @@ def test_what_is_commented_out_in_the_disque_conf_is_understood_too(tmp_path: Pa
     path = tmp_path / "all.conf"
     path.write_text("".join(usable))
     config = load(str(path), [], {}, tmp_path)
-    assert config.http_port == 7780 and config.requirepass == "a long password"
+    assert config.http_port == 7712 and config.requirepass == "a long password"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # A part of the output of each example in examples/.
 OUTPUT = {
     "data_engineer.py": ("300 orders are ready", "1 order is buried", "298 orders are written", "no such address"),
-    "spark_batch.py": ("|     90|", "|put staged|", "|acked"),
+    "spark_batch.py": ("|     90|", "|put staged|", "acked|    10|"),
     "spark_stream.py": ("|     0|   33|", "|     2|   33|", "buried: [b'not JSON']"),
 }
 ROOT = Path(__file__).parent.parent.parent
