@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import signal
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -52,6 +53,27 @@ def test_a_command_does_not_log_what_ctrl_c_breaks_in_the_connection_to_java(cap
             found.pathname = written_by
             logging.getLogger().handle(found)
     assert [each.pathname for each in caplog.records] == [__file__]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_takes_effect_when_java_has_started_and_a_second_one_at_once(number: signal.Signals) -> None:
+    # If Python ends while Java starts, Java prints a stack trace and does not end.
+    before = signal.signal(number, signal.default_int_handler)
+    try:
+        started = False
+        with pytest.raises(KeyboardInterrupt), launch.signals_delayed():
+            signal.raise_signal(number)
+            started = True
+        assert started
+        with pytest.raises(KeyboardInterrupt), launch.signals_delayed():
+            signal.raise_signal(number)
+            signal.raise_signal(number)
+            pytest.fail("the second signal was ignored")
+        with launch.signals_delayed():
+            pass
+        assert signal.getsignal(number) is signal.default_int_handler
+    finally:
+        signal.signal(number, before)
 
 
 def test_a_batch_that_cannot_be_planned_fails_with_one_sentence(

@@ -5,7 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import re
+import signal
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -57,7 +61,7 @@ def session(
 
     `master`: `local[*]` by default, `spark://host:7077`, `sc://host:15002` for Spark Connect, or another master.
     `quiet`: for commands. Start Java without its module for linear algebra, so that Java prints no warning about it. Do
-    not log the errors that Ctrl-C causes in the connection to Java.
+    not log the errors that Ctrl-C causes in the connection to Java. Let Ctrl-C and SIGTERM wait until Java has started.
     `brief`: use less CPU time in a session that does little work. A local session starts faster, and long queries take
     about twice as long.
     `config`: settings of Spark, as in `session(**{"spark.executor.memory": "2g"})`.
@@ -77,7 +81,37 @@ def session(
     builder = SparkSession.builder.master(master).appName(app)
     for name, value in {**_DEFAULTS, **_java(master, texts, brief), **texts}.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    with signals_delayed() if quiet else nullcontext():
+        return builder.getOrCreate()
+
+
+@contextmanager
+def signals_delayed() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM take effect at the end of the block. A second one takes effect at once.
+
+    If Python ends while Java starts, Java prints a stack trace and does not end. Spark replaces the handler of Ctrl-C
+    when Java has started.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    received: list[int] = []
+
+    def on_signal(number: int, frame: object) -> None:
+        if number in received:
+            signal.signal(number, before[number])
+            signal.raise_signal(number)
+        received.append(number)
+
+    before = {int(number): signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if signal.getsignal(number) is on_signal:
+                signal.signal(number, handler)
+    for each in received:
+        signal.raise_signal(each)
 
 
 def _connect_session(master: str, settings: dict[str, str]) -> SparkSession:
