@@ -36,7 +36,8 @@ from penstock.opening import open_async
 from penstock.options import Duration, JobOutcome, NewJob, Seconds, TubeOptions, duration_ms, integer
 from penstock.tasks import logs
 from penstock.tasks.attempt import NO_LINK
-from penstock.tasks.call import TaskCall
+from penstock.tasks.batch import TaskBatch
+from penstock.tasks.call import ScheduledCall, TaskCall
 from penstock.tasks.context import Context, RunningJob
 from penstock.tasks.declaration import RESULT_TTL_S, TaskDeclaration, TaskOptions
 from penstock.tasks.failures import BadTask
@@ -45,7 +46,6 @@ from penstock.tasks.message import Codec, process_name
 from penstock.tasks.middleware import Middleware, Pipeline
 from penstock.tasks.process_state import ProcessState
 from penstock.tasks.running import run_until_signal
-from penstock.tasks.scheduled import ScheduledCall
 from penstock.tasks.task import AsyncTask, BaseTask, Task
 from penstock.tasks.tubes import DeclaredTube, declared_tubes, is_newer, version_key
 from penstock.tasks.worker import Worker
@@ -361,6 +361,24 @@ class App:
         body, options = call.prepared(policy, self.codec)
         self.pipeline.before_put(call, cast("dict[str, str | bytes]", options["headers"]))
         return NewJob(body, **options)
+
+    def batch(self, name: str, *, then: Sequence[TaskCall[Any]] = (), expire: Seconds | None = None) -> TaskBatch:
+        """Return a batch: `with app.batch("crawl 7", then=[report.call()]) as batch: batch.put(fetch.call(url))`.
+
+        The calls of `then` are put exactly once, when the block has ended and all jobs of the batch have ended. If this
+        does not happen within `expire` seconds after the last put (a week if None), they are discarded.
+        """
+        return TaskBatch(self, name, then, expire)
+
+    def callback(self, call: TaskCall[Any]) -> tuple[str, NewJob]:
+        """Return the tube and the job of a call that is put later."""
+        tube = self.task_tube(call.task.options.tube)
+        return tube.name, self._new_job(call, tube.policy)
+
+    async def acallback(self, call: TaskCall[Any]) -> tuple[str, NewJob]:
+        """Return the tube and the job of a call that is put later, for asyncio."""
+        tube = await self.async_task_tube(call.task.options.tube)
+        return tube.name, self._new_job(call, tube.policy)
 
     async def follow_up(self, call: TaskCall[Any], headers: Mapping[str, str]) -> tuple[str, NewJob]:
         """Return the tube and the job of a call that is put when a task succeeds, with more headers."""

@@ -1,13 +1,14 @@
-"""Calls of tasks: which task, with which arguments, and how it is put."""
+"""Calls of tasks: which task, with which arguments, and how and when it is put."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar, Unpack
+from typing import Any, Generic, TypeVar, Unpack, cast
 
 from penstock.core.policy import TubePolicy
+from penstock.cron.schedule import CatchUp, Schedule
 from penstock.options import EncodedBody, PutOptions
 from penstock.tasks import message
 from penstock.tasks.declaration import TaskDeclaration
@@ -47,6 +48,41 @@ class TaskCall(Generic[R]):
         if unique is not False and "unique" not in options:
             options["unique"] = f"{task.name} {_digest(body) if unique is True else unique(**self.arguments)}"
         return body, options
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledCall:
+    """A call of a task, and when it is put."""
+
+    name: str
+    expression: str
+    zone: str
+    catch_up: CatchUp
+    call: TaskCall[Any]
+
+    def check(self) -> None:
+        """Raise OutOfRange if the expression, the time zone or the catch-up policy is invalid."""
+        Schedule(
+            self.name, self.expression, self.call.task.options.tube, EncodedBody(b"", 0), self.zone, self.catch_up
+        ).check()
+
+    def schedule(self, policy: TubePolicy, codec: message.Codec) -> Schedule:
+        """Return the schedule. `policy` is that of the task's tube."""
+        body, options = self.call.prepared(policy, codec)
+        others = cast("dict[str, Any]", dict(options))
+        headers = cast("dict[str, str]", dict(others.pop("headers")))
+        # The process that declares the schedule is not the one that puts the jobs.
+        headers.pop(message.PRODUCER, None)
+        return Schedule(
+            self.name,
+            self.expression,
+            self.call.task.options.tube,
+            body,
+            self.zone,
+            self.catch_up,
+            headers,
+            others,
+        )
 
 
 def _digest(body: EncodedBody) -> str:
