@@ -47,6 +47,7 @@ from penstock.tasks.middleware import Middleware, Pipeline
 from penstock.tasks.process_state import ProcessState
 from penstock.tasks.running import run_until_signal
 from penstock.tasks.task import AsyncTask, BaseTask, Task
+from penstock.tasks.testing import TestQueue
 from penstock.tasks.tubes import DeclaredTube, declared_tubes, is_newer, version_key
 from penstock.tasks.worker import Worker
 
@@ -123,6 +124,8 @@ class App:
         self._tubes: dict[str, api.Tube] = {}
         self._async_tubes: dict[str, api_async.AsyncTube] = {}
         self._pid = os.getpid()
+        self._test: TestQueue | None = None  # The test whose queue is used.
+        self._before_test: list[tuple[api.Queue | None, api_async.AsyncQueue | None, TestQueue | None]] = []
         # In memory there is no history, so an ack is recorded in the handle that waits for it.
         self._handles: weakref.WeakValueDictionary[str, Handle[Any] | AsyncHandle[Any]] | None = (
             weakref.WeakValueDictionary() if self.url == ":memory:" else None
@@ -285,6 +288,25 @@ class App:
                 f"`penstock serve --dir {self.url}` and give every process the URL penstock://127.0.0.1:7711"
             ) from None
 
+    def testing(self, *, inline: bool = False) -> TestQueue:
+        """Replace the queue in a `with` block by one in memory with a clock of its own, for tests.
+
+        `with app.testing() as tasks:` then has `tasks.drain()`, which runs the jobs. With `inline`, each put runs them.
+        """
+        return TestQueue(self.tasks, self, self.pipeline, self.codec, self._swap, inline)
+
+    def _swap(self, test: TestQueue | None) -> None:
+        """Use the queue of a test, or the queue from before the test."""
+        with self._lock:
+            if test is not None:
+                self._before_test.append((self._queue, self._async_queue, self._test))
+                self._queue, self._async_queue, self._test = test.queue, test.async_queue, test
+            else:
+                self._queue, self._async_queue, self._test = self._before_test.pop()
+            self._tubes, self._async_tubes = {}, {}
+            if self._test is not None or self.url == ":memory:":
+                self._handles = weakref.WeakValueDictionary()
+
     def _check_process(self) -> None:
         """Forget the queues of the parent process after a fork, if they are connections to a server."""
         if self._pid != os.getpid():
@@ -322,7 +344,7 @@ class App:
         self.pipeline.before_put(call, cast("dict[str, str | bytes]", options["headers"]))
         job = tube.put(body, **options)
         self.pipeline.after_put(call, job.id)
-        return self._kept(Handle(self.queue, job, call.task))
+        return self._done(Handle(self.queue, job, call.task))
 
     async def aput(self, call: TaskCall[R]) -> AsyncHandle[R]:
         """Put the job of a call, for asyncio. Return its handle."""
@@ -331,7 +353,7 @@ class App:
         self.pipeline.before_put(call, cast("dict[str, str | bytes]", options["headers"]))
         job = await tube.put(body, **options)
         self.pipeline.after_put(call, job.id)
-        return self._kept(AsyncHandle(self.async_queue, job, call.task))
+        return await self._adone(AsyncHandle(self.async_queue, job, call.task))
 
     def put_many(self, calls: Iterable[TaskCall[R]]) -> list[Handle[R]]:
         """Put a job for each call. The jobs of one tube are put together, all or none of them."""
@@ -343,6 +365,8 @@ class App:
             for at, job in zip(places, jobs, strict=True):
                 self.pipeline.after_put(listed[at], job.id)
                 handles[at] = self._kept(Handle(self.queue, job, listed[at].task))
+        if self._test is not None:
+            self._test.after_put()
         return [handles[at] for at in range(len(listed))]
 
     async def aput_many(self, calls: Iterable[TaskCall[R]]) -> list[AsyncHandle[R]]:
@@ -355,6 +379,8 @@ class App:
             for at, job in zip(places, jobs, strict=True):
                 self.pipeline.after_put(listed[at], job.id)
                 handles[at] = self._kept(AsyncHandle(self.async_queue, job, listed[at].task))
+        if self._test is not None:
+            await self._test.after_aput()
         return [handles[at] for at in range(len(listed))]
 
     def _new_job(self, call: TaskCall[Any], policy: TubePolicy) -> NewJob:
@@ -385,6 +411,20 @@ class App:
         name = call.task.options.tube
         tube = await self.async_task_tube(name)
         return name, self._new_job(call.with_headers(headers), tube.policy)
+
+    def _done(self, handle: H) -> H:
+        """Return the handle of a job that was put. If tasks run inline, run the job first."""
+        self._kept(handle)
+        if self._test is not None:
+            self._test.after_put()
+        return handle
+
+    async def _adone(self, handle: H) -> H:
+        """Return the handle of a job that was put. If tasks run inline, run the job first."""
+        self._kept(handle)
+        if self._test is not None:
+            await self._test.after_aput()
+        return handle
 
     def _kept(self, handle: H) -> H:
         """Return the handle. In memory, remember it, so that it learns that its job was acked."""

@@ -34,6 +34,11 @@ class RunningJob:
     headers: Mapping[str, str]
 
     @property
+    def deliveries(self) -> int:
+        """The number of deliveries of the job, which is that of the attempt."""
+        return self.attempt
+
+    @property
     def tags(self) -> list[str]:
         """The tags that the producer gave."""
         return message.tags_of(self.headers)

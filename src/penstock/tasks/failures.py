@@ -65,7 +65,8 @@ def reason_of(error: BaseException) -> str:
     except Exception:
         message = "(its message cannot be shown)"
     head = f"{type(error).__name__}: {message}" if message else type(error).__name__
-    frames = traceback.extract_tb(error.__traceback__)
+    # The lines of the source are not needed, and reading them would be slow.
+    frames = traceback.StackSummary.extract(traceback.walk_tb(error.__traceback__), lookup_lines=False)
     # The frames of the worker are the same for every task.
     own = [frame for frame in frames if "penstock/tasks/" not in frame.filename.replace("\\", "/")]
     lines = [f"  {frame.filename}:{frame.lineno} in {frame.name}" for frame in own[-_FRAMES_MAX:]]

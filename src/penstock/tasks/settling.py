@@ -73,6 +73,8 @@ class Settler:
                     _log.warning("leases lost before the ack: jobs=%d", len(attempts) - acked)
             else:
                 await self._settle(attempts[0])
+                if attempts[0].ending in (Ending.ACK, Ending.RESULT):
+                    self._producer.acked([attempts[0].job.id])
         except (NotTaken, NotOwner, UnknownJob):
             attempt = attempts[0]
             _log.warning("lease lost before the end of the task: task=%s job=%s", attempt.task.name, attempt.job.id)
