@@ -4,7 +4,8 @@
 - Console blocks show commands after "$ ", and their output. Ids and durations may differ.
 - Shell blocks run, and their output is not compared. A line that begins with `penstock serve` starts a server in the
   background, on free ports instead of the ports of the page.
-- A TOML block that begins with a comment "# NAME.toml" is saved as that file.
+- A TOML or Python block that begins with a comment "# NAME.toml" or "# NAME.py" is saved as that file.
+- A line that begins with `penstock worker` starts a worker in the background.
 - A session with redis-cli runs on the server of port 7711.
 """
 
@@ -47,8 +48,9 @@ class Guide:
         self._namespace: dict[str, object] = {"__name__": "__main__"}
         programs = directory / "bin"
         programs.mkdir()
-        (programs / "penstock").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m penstock "$@"\n')
-        (programs / "penstock").chmod(0o755)
+        for program, module in (("penstock", "-m penstock"), ("python", "")):
+            (programs / program).write_text(f'#!/bin/sh\nexec "{sys.executable}" {module} "$@"\n')
+            (programs / program).chmod(0o755)
         self._environment = os.environ | {
             "PATH": f"{programs}:{os.environ['PATH']}",
             "PYTHONPATH": str(Path(penstock.__file__).parent.parent),
@@ -62,12 +64,12 @@ class Guide:
 
     def follow(self, block: Block) -> str:
         """Run a block and return its output, with the ports of the page."""
+        if block.language == "toml" or re.match(r"# \w+\.py\n", block.code):
+            return self._save(block)
         if block.language == "python":
             output = self._python(block)
         elif block.language == "redis":
             output = typed(block.code, self._port(7711))
-        elif block.language == "toml":
-            return self._save(block)
         elif block.language == "console":
             commands = [line[2:] for line in block.code.splitlines() if line.startswith("$ ")]
             output = "".join(f"$ {command}\n{self._shell(command)}" for command in commands)
@@ -86,7 +88,7 @@ class Guide:
         return printed.getvalue()
 
     def _save(self, block: Block) -> str:
-        name = re.match(r"# (\w[\w.-]*\.toml)\n", block.code)
+        name = re.match(r"# (\w[\w.-]*\.(?:toml|py))\n", block.code)
         if name:
             (self._home / name[1]).write_text(self._here(block.code))
         return ""
@@ -95,6 +97,9 @@ class Guide:
         command = line.partition("  #")[0].strip()
         if command.startswith("penstock serve"):
             self._serve(command)
+            return ""
+        if command.startswith("penstock worker"):
+            self._work(command)
             return ""
         environment = dict(self._environment)
         if self._ports:
@@ -121,6 +126,15 @@ class Guide:
         self._running.callback(self._stop, process)
         path = Path(log.name)
         wait_for(lambda: "server started: " in path.read_text() or process.poll() is not None)
+        assert process.poll() is None, path.read_text()
+
+    def _work(self, command: str) -> None:
+        log = self._running.enter_context((self._home.parent / f"log-{free_port()}").open("w+"))
+        words = ["bash", "-c", f"exec {self._here(command)}"]
+        process = subprocess.Popen(words, cwd=self._home, env=self._environment, stdout=log, stderr=subprocess.STDOUT)
+        self._running.callback(self._stop, process)
+        path = Path(log.name)
+        wait_for(lambda: "worker started: " in path.read_text() or process.poll() is not None)
         assert process.poll() is None, path.read_text()
 
     @staticmethod
