@@ -6,7 +6,7 @@ MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup tools demo test check test-compiled test-spark test-spark-versions test-kills test-cluster-lake \
-	test-simulation test-fronts test-interpreted fuzz sim record-seeds homes mutants lint format generate docs docs-site bench bench-spark bench-pipeline instructions wheel clean FORCE
+	test-simulation test-fronts test-interpreted fuzz sim record-seeds homes chaos-tasks mutants lint format generate docs docs-site bench bench-spark bench-pipeline instructions wheel clean FORCE
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -80,6 +80,9 @@ record-seeds: tools setup ## simulate SEEDS=20000 clusters and record them in te
 
 homes: tools setup ## use the tubes of a cluster while its nodes are killed, with JOBS=5000 per tube
 	@env -u PYTHONPATH PENSTOCK_HOMES_JOBS=$(or $(JOBS),5000) $(PY) -m pytest tests/server/peers/test_killed_homes.py $(ARGS)
+
+chaos-tasks: tools setup ## kill workers and the server at random moments, for ROUNDS=20 from SEED=1 on
+	@env -u PYTHONPATH ROUNDS=$(or $(ROUNDS),20) SEED=$(or $(SEED),1) $(PY) -m tests.tasks.chaos
 
 mutants: $(VENV)/tools ## plant each known bug in turn and check that the simulation finds it
 	@PYTHONPATH=src:. $(PY) -m tests.simulation.mutants
