@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import penstock
-from penstock.tasks.worker import Worker
+from penstock.tasks.workers.worker import Worker
 
 LIMIT_S = 30
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.tasks import worker_process
+from penstock.tasks.workers import worker_process
 from tests.server.serving import Server, wait_for
 
 from .worker_program import WORKBENCH, WorkerProgram

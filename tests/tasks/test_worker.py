@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.tasks.worker import Worker
+from penstock.tasks.workers.worker import Worker
 from tests.tasks.running import run_with_worker, until
 
 

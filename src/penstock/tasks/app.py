@@ -44,12 +44,12 @@ from penstock.tasks.failures import BadTask
 from penstock.tasks.handle import AsyncHandle, Handle
 from penstock.tasks.message import Codec, process_name
 from penstock.tasks.middleware import Middleware, Pipeline
-from penstock.tasks.process_state import ProcessState
-from penstock.tasks.running import run_until_signal
 from penstock.tasks.task import AsyncTask, BaseTask, Task
 from penstock.tasks.testing import TestQueue
 from penstock.tasks.tubes import DeclaredTube, declared_tubes, is_newer, version_key
-from penstock.tasks.worker import Worker
+from penstock.tasks.workers.process_state import ProcessState
+from penstock.tasks.workers.running import run_until_signal
+from penstock.tasks.workers.worker import Worker
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -21,11 +21,11 @@ from penstock.tasks import message
 from penstock.tasks.attempt import Attempt
 from penstock.tasks.declaration import TaskDeclaration
 from penstock.tasks.execution import Execution
-from penstock.tasks.leases import Leases
 from penstock.tasks.message import Codec
 from penstock.tasks.middleware import Pipeline
-from penstock.tasks.settling import Settler
 from penstock.tasks.task import Producer
+from penstock.tasks.workers.leases import Leases
+from penstock.tasks.workers.settling import Settler
 from penstock.testing.clocked_queue import ClockedQueue
 
 T = TypeVar("T")

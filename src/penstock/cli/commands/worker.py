@@ -10,7 +10,7 @@ import typer
 
 from penstock.cli.errors import USAGE, fail
 from penstock.cli.option_values import duration_option, parse_size
-from penstock.tasks.supervisor import SupervisorSettings
+from penstock.tasks.workers.supervisor import SupervisorSettings
 
 
 def worker(
@@ -72,4 +72,4 @@ def worker(
         fail("name the app as module:app", USAGE)
     sys.stdout.flush()
     # A new program instead of a call, because the modules of the command line would stay in memory.
-    os.execv(sys.executable, [sys.executable, "-m", "penstock.tasks.supervisor", settings.to_json()])
+    os.execv(sys.executable, [sys.executable, "-m", "penstock.tasks.workers.supervisor", settings.to_json()])

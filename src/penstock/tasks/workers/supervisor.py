@@ -1,4 +1,4 @@
-"""The supervisor of worker processes: `python -m penstock.tasks.supervisor SETTINGS`.
+"""The supervisor of worker processes: `python -m penstock.tasks.workers.supervisor SETTINGS`.
 
 It starts the processes and replaces those that die, answers health checks, and restarts the processes when a source
 file changes. It imports neither the program of the user nor the client, so it stays small and cannot hang with them.
@@ -21,12 +21,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any, Final
 
-from penstock.tasks.health import HealthServer
-from penstock.tasks.process_state import ProcessState
+from penstock.tasks.workers.health import HealthServer
+from penstock.tasks.workers.process_state import ProcessState
 
 _log = logging.getLogger("penstock.tasks")
 
-_MODULE: Final = "penstock.tasks.worker_process"
+_MODULE: Final = "penstock.tasks.workers.worker_process"
 _EXIT_USAGE: Final = 2
 _EXIT_RECYCLE: Final = 98
 # How often processes are checked. Their deaths and signals are noticed at once.

@@ -22,13 +22,13 @@ from penstock.tasks import message
 from penstock.tasks.attempt import Attempt, Ending
 from penstock.tasks.declaration import TaskDeclaration
 from penstock.tasks.execution import Execution
-from penstock.tasks.leases import Leases
 from penstock.tasks.middleware import Pipeline
-from penstock.tasks.parking import LOOK_S, park, return_parked
-from penstock.tasks.process_state import HEARTBEAT_S, ProcessState
-from penstock.tasks.runner import Runner
-from penstock.tasks.settling import Settler
 from penstock.tasks.task import Producer
+from penstock.tasks.workers.leases import Leases
+from penstock.tasks.workers.parking import LOOK_S, park, return_parked
+from penstock.tasks.workers.process_state import HEARTBEAT_S, ProcessState
+from penstock.tasks.workers.runner import Runner
+from penstock.tasks.workers.settling import Settler
 
 _log = logging.getLogger("penstock.tasks")
 

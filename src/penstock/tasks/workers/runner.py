@@ -17,8 +17,8 @@ from collections.abc import Callable
 from penstock.tasks.attempt import Attempt, Ending
 from penstock.tasks.context import LeaseLost
 from penstock.tasks.execution import Execution, time_out
-from penstock.tasks.process_state import ProcessState
-from penstock.tasks.threads import TaskThreads
+from penstock.tasks.workers.process_state import ProcessState
+from penstock.tasks.workers.threads import TaskThreads
 
 _log = logging.getLogger("penstock.tasks")
 

@@ -1,4 +1,4 @@
-"""A worker process: `python -m penstock.tasks.worker_process SETTINGS`, as the supervisor starts it.
+"""A worker process: `python -m penstock.tasks.workers.worker_process SETTINGS`, as the supervisor starts it.
 
 If the process that it replaces has died, it resumes the session of that process with all its jobs. Those that were
 running have failed, because one of them may have killed the process. The other ones are run.
@@ -20,10 +20,10 @@ from penstock.client.async_queue import AsyncQueue
 from penstock.core.errors import CommandError, InUse, PenstockError, UnknownSession
 from penstock.tasks.app import App
 from penstock.tasks.failures import BadTask
-from penstock.tasks.loading import load_app
-from penstock.tasks.process_state import ProcessState
-from penstock.tasks.running import run_until_signal
-from penstock.tasks.worker import Worker
+from penstock.tasks.workers.loading import load_app
+from penstock.tasks.workers.process_state import ProcessState
+from penstock.tasks.workers.running import run_until_signal
+from penstock.tasks.workers.worker import Worker
 
 _log = logging.getLogger("penstock.tasks")
 

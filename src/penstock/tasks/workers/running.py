@@ -7,7 +7,7 @@ import contextlib
 import logging
 import signal
 
-from penstock.tasks.worker import Worker
+from penstock.tasks.workers.worker import Worker
 
 _log = logging.getLogger("penstock.tasks")
 
