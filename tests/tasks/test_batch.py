@@ -9,7 +9,7 @@ import pytest
 
 import penstock
 from penstock.tasks.failures import BadTask
-from penstock.tasks.worker import Worker
+from penstock.tasks.workers.worker import Worker
 from tests.tasks.running import run_with_worker, until
 
 
