@@ -101,11 +101,11 @@ def base(wheel: Path, registry: None, tmp_path_factory: pytest.TempPathFactory) 
 
 @pytest.fixture(scope="module")
 def neighbours(wheel: Path, registry: None, tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    """The server and the command line, next to mypy and typer, which were installed first and are the newest."""
+    """The server, dashboard and command line, next to mypy and typer, which were installed first and are the newest."""
     made = Environment(tmp_path_factory.mktemp("neighbours"))
     made.install("mypy", "typer")
     before = made.versions()
-    made.install(f"{wheel}[server]")
+    made.install(f"{wheel}[demo]")
     after = made.versions()
     assert {name: after[name] for name in before} == before, "penstock-queue must not change what was there"
     return made
@@ -143,6 +143,12 @@ def test_it_installs_next_to_the_newest_mypy_and_typer(neighbours: Environment) 
     assert neighbours.command("penstock", "put", "letters", "dear bob", "--dir", "other").returncode == 0
     done = neighbours.command("penstock", "take", "letters", "--ack", "--body", "--dir", "other")
     assert done.stdout.strip() == "dear bob", done.stderr
+
+
+def test_the_demo_runs_without_spark(neighbours: Environment) -> None:
+    done = neighbours.command("penstock-queue", "demo")
+    assert done.returncode == 0, done.stderr
+    assert "no domain was visited by two" in " ".join(done.stdout.split())
 
 
 @pytest.mark.parametrize(
@@ -234,7 +240,19 @@ def test_a_librt_that_does_not_fit_fails_the_import_with_what_to_do(tmp_path: Pa
 
 
 def test_the_extras_are_those_that_are_documented() -> None:
-    assert set(EXTRAS) == {"server", "cli", "cron", "dashboard", "lake", "mcp", "spark", "telemetry", "all", "dev"}
+    assert set(EXTRAS) == {
+        "server",
+        "cli",
+        "cron",
+        "dashboard",
+        "demo",
+        "lake",
+        "mcp",
+        "spark",
+        "telemetry",
+        "all",
+        "dev",
+    }
 
 
 def test_every_extra_that_a_text_names_exists() -> None:
