@@ -20,6 +20,7 @@ from penstock.core.job import Job
 from penstock.core.outbox import Outbox
 from penstock.core.waits import Connection, Waiting
 from penstock.dialects.disque import Disque
+from penstock.dialects.native.batch_commands import BatchCommands
 from penstock.dialects.native.delivery_commands import DeliveryCommands
 from penstock.dialects.native.global_commands import GlobalCommands
 from penstock.dialects.native.job_commands import JobCommands
@@ -53,7 +54,7 @@ class Client(Caller):
     def ask(self, *words: object) -> Any:
         """Run a command and return its reply, or None while it waits."""
         encoded = [word if isinstance(word, bytes) else str(word).encode() for word in words]
-        if encoded[0] in (b"global", b"job"):
+        if encoded[0] in (b"global", b"job", b"batch"):
             encoded = [b" ".join(encoded[:2]), *encoded[1:]]
         self.node.dispatcher.run_all(self, [encoded], 0, self.node.guild.now)
         self.node.guild.settle()
@@ -119,6 +120,11 @@ class Node:
         commands += [
             Command(f"job {word}", -1, "", WRITE, "", "", getattr(jobs, word))
             for word in ["peek", "wait", "delete", "move", "switch", "edit"]
+        ]
+        batches = BatchCommands(native)
+        commands += [
+            Command(f"batch {word}", -1, "", WRITE, "", "", getattr(batches, word))
+            for word in ["create", "seal", "info"]
         ]
         family = CommandFamily("tube")
         for word in ("create", "drop", "info"):

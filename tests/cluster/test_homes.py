@@ -340,3 +340,15 @@ def test_a_put_that_follows_an_ack_needs_a_tube_on_the_same_node() -> None:
     assert refused.startswith("CROSSHOME tube 'b' is not on the node of tube a")
     [following] = guild[0].ask("ack", job_id, "THEN", "PUT", "a", "next")
     assert [each["id"] for each in guild[0].ask("take", "a")] == [following]
+
+
+def test_a_batch_and_its_members_are_on_one_node() -> None:
+    guild = NodeCluster(2)
+    guild[0].ask("put", "reports", "first")
+    guild[1].ask("put", "pages", "first")
+    guild.settle()
+    refused = guild[0].ask("batch", "create", "b", "THEN", "PUT", "reports", "x", "THEN", "PUT", "pages", "x")
+    assert refused.startswith("CROSSHOME tube 'pages' is not on the node of batch b")
+    assert guild[0].ask("batch", "create", "b", "THEN", "PUT", "reports", "x") == b"OK"
+    assert guild[1].ask("put", "pages", "x", "BATCH", "b").startswith("NOBATCH")
+    assert len(guild[0].ask("put", "reports", "member", "BATCH", "b")) == 40

@@ -129,6 +129,11 @@ JOB SCAN 0 TUBE {t} PACKED|JOB HISTORY {j}|JOB HISTORY {n}
 TUBE CREATE {t}|TUBE CREATE {t} TYPE utubettl|TUBE INFO {t}|TUBE STATS {t}|TUBE ALTER {t} TTL 5|TUBE PAUSE {t} all
 TUBE RELEASE {t}|TUBE TRUNCATE {t}|TUBE DROP {t}|GLOBAL QLEN {t}|GLOBAL QPEEK {t} 1|GLOBAL SCAN 0 TUBE {t}
 GLOBAL EMPTY {t}
+ACK {j} THEN PUT mail.in b|ACK {n} THEN PUT mail.in b DEDUP d|BURY mail.in#0 THEN PUT {t} b
+JOB NACK mail.in#0 THEN PUT mail.in b THEN PUT {t} b
+JOB CANCEL {j}|JOB CANCEL {n}|JOB PROGRESS {j} x|JOB WATCH {j} TIMEOUT 0|JOB WATCH {n} TIMEOUT 0 TUBE {t}
+SESSION EVENTS TUBE {t}|BATCH CREATE canary.b|BATCH CREATE mail.b THEN PUT {t} b|BATCH SEAL canary.b|BATCH INFO canary.b
+PUT mail.in b BATCH canary.b|MPUT mail.in BATCH canary.b JOB b
 STAGE mail.s {t} JOB b|STAGE mail.s {t} AFTER 0|STAGE canary.stage mail.in JOB b|PUBLISH canary.stage
 PUBLISHONCE mail.m canary.stage|PUBLISHONCE canary.m mail.s|DISCARD canary.stage
 CLAIM TAKE {t} mail.c 1|CLAIM TAKE {t} mail.c 1 SIZE|CLAIM TAKE mail.in canary.c 1|CLAIM READ canary.c 1

@@ -32,7 +32,7 @@ from penstock.dialects.disque import NOT_A_NUMBER, parse_integer
 from penstock.dialects.native.arguments import KIND_WORDS, PUT_OPTIONS, Words, check_kind, read_driver_options, read_put
 from penstock.dialects.native.follow_ups import read_follow_ups, settle_job_then
 from penstock.dialects.native.permissions import check_target
-from penstock.node.caller import SLICE, Caller, SlicedCommand, WaitReply, check_join, check_tube
+from penstock.node.caller import SLICE, Caller, SlicedCommand, WaitReply, check_join, check_own, check_tube
 from penstock.node.context import ANSWER_BYTES_MAX, CommandContext
 from penstock.wire.headers import decode_headers, encode_headers
 from penstock.wire.reply import Reply
@@ -93,6 +93,8 @@ class DeliveryCommands:
         self._check_put(caller, args[1])
         if draft.retry is not None:
             check_target(caller, draft.retry)
+        if draft.batch is not None:
+            check_own(caller, draft.batch, b"batch")
         tube = self.context.tube(args[1]) if existing else self._engine.tubes.get(args[1])
         if tube is None:
             tube = self.context.new_tube(args[1], DEFAULT, [draft], now)
@@ -133,6 +135,8 @@ class DeliveryCommands:
             for draft in drafts:
                 if draft.retry is not None:
                     check_target(caller, draft.retry)
+                if draft.batch is not None:
+                    check_own(caller, draft.batch, b"batch")
 
     def _check_put(self, caller: Caller, name: bytes) -> None:
         check_tube(caller, name)
