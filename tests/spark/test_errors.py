@@ -90,7 +90,7 @@ def test_a_batch_that_cannot_be_planned_fails_with_one_sentence(
         return told(spark.read.format("penstock_events").options(**{"url": url, **options}).load().count)
 
     assert events(url=url_of(locked)).startswith("The server requires a password in the URL")
-    assert events(url=url_of(locked, "wrong")).startswith("Wrong user or password; check both in the URL")
+    assert events(url=url_of(locked, "wrong")).startswith("Wrong user or password, or an expired token; check both")
     assert events(url=f"penstock://127.0.0.1:{free_port()}").startswith("no server listens on 127.0.0.1:")
     secret = url_of(locked, "secret")
     assert "is no longer kept; the first that is kept is" in events(url=secret, startingOffsets=f'{{"{node}": 1}}')
