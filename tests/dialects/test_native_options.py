@@ -30,6 +30,7 @@ VALID: list[tuple[str, bytes | None, str, object]] = [
     ("UNIQUE", b"u", "unique", b"u"),
     ("DEDUP", b"d", "dedup", b"d"),
     ("NACKS", b"3", "nacks", 3),
+    ("BATCH", b"b", "batch", b"b"),
     ("OPTIONS", b'{"a": [1]}', "options", {"a": [1]}),
     ("NUMBER", b"0", "number", 0),
     ("STATE", b"buried", "initial_state", s.BURIED),

@@ -237,6 +237,12 @@ COMMANDS = {
         "stats": "TUBE SCAN",
         "job": "JOB PEEK",
         "take": "TAKE",
+        "ack": "ACK",
+        "sessions": "SESSION SCAN",
+        "session_events": "SESSION EVENTS",
+        "create_batch": "BATCH CREATE",
+        "seal_batch": "BATCH SEAL",
+        "batch_info": "BATCH INFO",
         "subscribe": "JOURNAL EVENTS",
         "digests": "JOURNAL DIGEST",
         "events": "JOURNAL EVENTS",
@@ -277,6 +283,8 @@ COMMANDS = {
         "events": "TUBE STATS",
         "transitions": "TUBE STATS",
         "durations": "TUBE STATS",
+        "keys": "TUBE KEYS",
+        "causes": "TUBE CAUSES",
         "subscribe": "JOURNAL EVENTS",
         "claim": "CLAIM TAKE",
     },
@@ -304,10 +312,16 @@ COMMANDS = {
         "wait": "JOB WAIT",
         "history": "JOB HISTORY",
         "meta": "JOB META",
+        "set_priority": "JOB PRIORITY",
+        "run_now": "JOB RUN",
+        "edit": "JOB EDIT",
+        "cancel": "JOB CANCEL",
+        "report": "JOB PROGRESS",
+        "watch": "JOB WATCH",
     },
 }
-# Commands that only pipelines use are in another table, and BGREWRITEAOF is Disque's.
-ELSEWHERE = ("CLAIM ", "JOURNAL ", "STAGE", "PUBLISH", "DISCARD", "BGREWRITEAOF")
+# Commands of claims, stages and batches are in another table, and BGREWRITEAOF is Disque's.
+ELSEWHERE = ("CLAIM ", "BATCH ", "JOURNAL ", "STAGE", "PUBLISH", "DISCARD", "BGREWRITEAOF")
 
 
 @pytest.mark.parametrize("face", COMMANDS, ids=lambda face: face.__name__)
@@ -315,7 +329,7 @@ def test_every_method_of_the_embedded_queue_has_its_command(shop: CommandEngine,
     public = {name for name, _ in inspect.getmembers_static(face) if not name.startswith("_")}
     assert public == set(COMMANDS[face])
     named = {name.decode().upper() for name in shop.dispatcher.commands}
-    for family in ("TUBE", "JOB"):
+    for family in ("TUBE", "JOB", "SESSION"):
         words = shop.dispatcher.commands[family.lower().encode()].grammar.split(" | ")
         named |= {f"{family} {word}" for word in words}
     wanted = {command for command in COMMANDS[face].values() if command.isupper()}
