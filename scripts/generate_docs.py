@@ -34,6 +34,8 @@ from penstock.server.commands.command_list import tables
 from penstock.server.config.settings import GROUPS, Setting
 from penstock.server.metrics.families import GROUPS as METRICS
 from penstock.spark.events.options import BOTH, OPTIONS
+from penstock.web.refusals import OWN_CODES, STATUS_BY_CODE
+from penstock.web.routes.all_routes import all_routes
 from tests.security.attempts import all_attempts
 
 ROOT = Path(__file__).parent.parent
@@ -417,6 +419,38 @@ def commands_table(own: bool = False) -> str:
     return table(["command", "arguments", "effect", "class"], rows)
 
 
+# ---- The HTTP API ----------------------------------------------------------------------------------------------------
+
+
+def http_routes_tables() -> str:
+    """List every route of the HTTP API, with a heading for each group."""
+    groups: dict[str, list[list[str]]] = {}
+    for route in all_routes():
+        fields = [*route.query, *({} if route.body is None else {**route.body.required, **route.body.optional})]
+        shown = ", ".join(f"`{name}`" for name in dict.fromkeys(fields))
+        path = f"`{route.method} {route.path or '/'}`"
+        groups.setdefault(route.group, []).append(
+            [path, route.summary, shown, "–" if route.access == "open" else route.access]
+        )
+    headings = ["request", "effect", "fields", "class"]
+    return "\n\n".join(f"### {group}\n\n{table(headings, rows)}" for group, rows in groups.items())
+
+
+def http_codes_table() -> str:
+    """List the error codes of the API itself."""
+    return table(["code", "status", "meaning"], [[f"`{c}`", str(s), about] for c, (s, about) in OWN_CODES.items()])
+
+
+def http_statuses_table() -> str:
+    """List the statuses of the codes of the node."""
+    by_status: dict[int, list[str]] = {}
+    for code, status in STATUS_BY_CODE.items():
+        if code not in OWN_CODES:
+            by_status.setdefault(status, []).append(f"`{code}`")
+    rows = [[str(status), ", ".join(codes)] for status, codes in sorted(by_status.items())]
+    return table(["status", "codes"], [*rows, ["400", "all other codes"]])
+
+
 # ---- Spark ----------------------------------------------------------------------------------------------------------
 
 
@@ -560,6 +594,9 @@ PARTS: dict[str, tuple[str, Callable[[], str]]] = {
     "metrics": ("reference/metrics.md", metrics_tables),
     "tubes": ("reference/tubes/README.md", tubes_table),
     "attempts": ("explanation/security.md", attempts_tables),
+    "http routes": ("reference/http.md", http_routes_tables),
+    "http codes": ("reference/http.md", http_codes_table),
+    "http statuses": ("reference/http.md", http_statuses_table),
     "spark events": ("reference/spark-events.md", events_options_table),
     "decisions": ("adr/README.md", decisions_table),
 }

@@ -85,20 +85,25 @@ class ApiApp:
             (b"x-accel-buffering", b"no"),  # nginx sends events at once.
         ]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
+        sending = asyncio.ensure_future(self._send_chunks(stream, send))
         leaving = asyncio.ensure_future(exchange.left())
-        leaving.add_done_callback(lambda _: stream.end())
+        overflowing = asyncio.ensure_future(stream.overflowed.wait())
+        tasks = (sending, leaving, overflowing)
         try:
-            async for chunk in stream.chunks():
-                if leaving.done():
-                    break
-                await send({"type": "http.response.body", "body": chunk, "more_body": True})
-            if not leaving.done():
-                await send({"type": "http.response.body", "body": b""})
+            # A client that does not read blocks the task that sends.
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            leaving.cancel()
-            if stream.is_slow:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            if stream.overflowed.is_set():
                 self.state.metrics.dropped_streams += 1
             stream.on_close()
+
+    async def _send_chunks(self, stream: Stream, send: Send) -> None:
+        async for chunk in stream.chunks():
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
 
 
 def _read_query(route: Route, query: bytes) -> dict[str, Any]:

@@ -84,7 +84,9 @@ class BulkRun:
     async def _pages(self, cursor: int, words: Words) -> AsyncIterator[tuple[list[bytes], int]]:
         while True:
             count = max(1, min(_PAGE, self._limit - self.matched))
-            scan = [b"JOB", b"SCAN", b"%d" % cursor, b"COUNT", b"%d" % count, *words, b"IDS"]
+            # With a condition, the node returns at most `count` jobs.
+            condition = [] if b"WHERE" in words else [b"WHERE", b"true"]
+            scan = [b"JOB", b"SCAN", b"%d" % cursor, b"COUNT", b"%d" % count, *words, *condition, b"IDS"]
             answer = await self._exchange.ask(*scan, alone=True)
             cursor = int(octets(answer[0]))
             yield [octets(id) for id in items(answer[1])], cursor

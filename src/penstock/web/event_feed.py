@@ -41,7 +41,7 @@ _SHARE: Final = 0.1
 _SAMPLERS_MAX: Final = 1_000
 
 # Errors after which a stream ends, because the user may not read any more.
-_FINAL: Final = frozenset(["NOAUTH", "WRONGPASS", "NOPERM", "BADTOKEN"])
+FINAL_ERRORS: Final = frozenset(["NOAUTH", "WRONGPASS", "NOPERM", "BADTOKEN"])
 
 OVERVIEW: Final = "overview"
 TUBES: Final = "tubes"
@@ -64,7 +64,7 @@ class Stream:
         self.topics = topics
         self.is_new = True
         self.has_ended = False
-        self.is_slow = False
+        self.overflowed = asyncio.Event()
         self.on_close: Callable[[], None] = _nothing
         self._queue: deque[bytes] = deque()
         self._arrived = asyncio.Event()
@@ -72,14 +72,13 @@ class Stream:
     def send(self, data: bytes) -> None:
         """Add data to the stream. A stream that does not read ends."""
         if len(self._queue) >= QUEUE_MAX:
-            self.is_slow = True
-            self.end()
+            self.overflowed.set()
         else:
             self._queue.append(data)
             self._arrived.set()
 
     def end(self) -> None:
-        """End the stream after the data that waits for it. A slow stream ends at once."""
+        """End the stream after the data that waits for it."""
         self.has_ended = True
         self._arrived.set()
 
@@ -95,7 +94,7 @@ class Stream:
                 except TimeoutError:
                     yield HEARTBEAT
                     continue
-            if self._queue and not self.is_slow:
+            if self._queue:
                 yield self._queue.popleft()
             elif self.has_ended:
                 return
@@ -223,7 +222,7 @@ class _Feed:
 
     def _fail(self, refused: Refused) -> None:
         """Report an error once. If the user may not read any more, the streams end."""
-        is_final = refused.code in _FINAL
+        is_final = refused.code in FINAL_ERRORS
         if refused.code != self._error or is_final:
             self._error = refused.code
             data = message("error", refused.document())

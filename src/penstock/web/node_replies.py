@@ -56,8 +56,6 @@ def job(answer: Reply) -> dict[str, Any]:
         "created_ms": answer[b"created"],
         **body_fields(answer[b"body"], octets(answer[b"as"])),
     }
-    if b"since" in answer:
-        found["since_ms"] = answer[b"since"]
     headers = answer.get(b"headers")
     found["headers"] = {} if headers is None else {text_of(name): text_of(value) for name, value in headers.items()}
     return found

@@ -6,8 +6,10 @@ import asyncio
 import contextlib
 import ipaddress
 import logging
+import signal
 import socket
 import ssl
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -27,6 +29,7 @@ _GRACEFUL_S: Final = 5
 _KEEP_ALIVE_S: Final = 75
 # What may be queued before uvicorn accepts a connection.
 _BACKLOG: Final = 2_048
+_UNREAD_MS: Final = 30_000
 _DESCRIPTORS: Final = 65_536
 
 _log = logging.getLogger("penstock.web")
@@ -55,6 +58,18 @@ class _Server(uvicorn.Server):
     """A server that ends streams and waiting requests first, because uvicorn waits for all connections to end."""
 
     state: State
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """End the server at SIGTERM and SIGINT. uvicorn's own method would also end the process by the signal."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop)
+        yield
+
+    def _stop(self) -> None:
+        self.force_exit = self.should_exit  # The second signal does not wait for requests.
+        self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         _log.info("api stopping: streams=%d waiting=%d", len(self.state.feeds), self.state.waits)
@@ -87,7 +102,8 @@ def serve(app: Starlette, where: Listening) -> int:
             raise NotServed(f"the certificate or its key cannot be used: {error}") from None
         server = _Server(config)
         server.state = state
-        logging.getLogger("uvicorn").setLevel(logging.WARNING)
+        # The application logs its errors itself. uvicorn would report each stream that is closed as too slow.
+        logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
         with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
             runner.run(_run(server, state, where, listener))
     return 0
@@ -125,7 +141,11 @@ def _listen(where: Listening) -> socket.socket:
     """Return a socket that listens."""
     try:
         family = socket.AF_INET6 if _is_ipv6(where.host) else socket.AF_INET
-        return socket.create_server((where.host, where.port), family=family, backlog=_BACKLOG)
+        listener = socket.create_server((where.host, where.port), family=family, backlog=_BACKLOG)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            # Connections inherit it: a client that does not read is disconnected, and its memory is freed.
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNREAD_MS)
+        return listener
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or error
         raise NotServed(

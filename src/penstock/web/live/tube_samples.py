@@ -24,6 +24,8 @@ _OLD_S: Final = 120.0
 _FLOW: Final = {"entered": "in_rate", "taken": "take_rate", "acked": "ack_rate", "failed": "fail_rate"}
 RATES: Final = (*_FLOW.values(), "out_rate")
 
+_NOTHING: Final = [0] * len(RATES)
+
 Row = dict[str, Any]
 
 
@@ -60,9 +62,10 @@ class TubeSampler:
             self._rates = {}
             if elapsed < _OLD_S:
                 for name, newer in counts.items():
-                    if (older := before.get(name)) is not None:
-                        steps = [max(0, count - last) / elapsed for count, last in zip(newer, older, strict=True)]
-                        self._rates[name] = {rate: round(step, 3) for rate, step in zip(RATES, steps, strict=True)}
+                    # A tube that the last sample did not have was created since then.
+                    older = before.get(name, _NOTHING)
+                    steps = [max(0, count - last) / elapsed for count, last in zip(newer, older, strict=True)]
+                    self._rates[name] = {rate: round(step, 3) for rate, step in zip(RATES, steps, strict=True)}
         for row in rows:
             row.update(self._rates.get(row["name"]) or dict.fromkeys(RATES))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Final
+from urllib.parse import unquote
 
 from penstock.web.event_feed import OVERVIEW, TOPICS_MAX, TUBE, TUBES, Stream
 from penstock.web.exchange import Exchange
@@ -14,7 +15,7 @@ from penstock.web.shapes import Items, Text
 
 
 async def _events(exchange: Exchange) -> Stream:
-    topics = frozenset(exchange.query.get("topics", [OVERVIEW]))
+    topics = frozenset(_decoded(topic) for topic in exchange.query.get("topics", [OVERVIEW]))
     for topic in topics:
         if topic not in (OVERVIEW, TUBES) and not (topic.startswith(TUBE) and len(topic) > len(TUBE)):
             raise bad_request(f"there is no topic {topic[:50]!r}; there are {OVERVIEW}, {TUBES} and {TUBE}NAME")
@@ -23,6 +24,13 @@ async def _events(exchange: Exchange) -> Stream:
     stream = Stream(exchange.credentials, exchange.client, topics)
     exchange.state.feeds.open(stream)
     return stream
+
+
+def _decoded(topic: str) -> str:
+    """Return a topic whose name of a tube is not percent-encoded."""
+    if not topic.startswith(TUBE):
+        return topic
+    return TUBE + unquote(topic.removeprefix(TUBE), errors="surrogateescape")
 
 
 async def _journal(exchange: Exchange) -> Stream:

@@ -9,6 +9,7 @@ from penstock.client.commands import NO_REPEAT, number, octets
 from penstock.core.limits import BATCH_JOBS_MAX
 from penstock.web.cursors import read_cursor, write_cursor
 from penstock.web.exchange import Exchange
+from penstock.web.json_text import encode
 from penstock.web.names import bytes_of, tube_path
 from penstock.web.node_replies import STATES, fields, tube_row
 from penstock.web.put_options import TUBE_OPTIONS, python_options
@@ -103,10 +104,13 @@ async def _create(exchange: Exchange) -> dict[str, Any]:
     name = bytes_of(request.pop("name"))
     kind = request.pop("type", None)
     for_driver = request.pop("options", None)
-    call = commands.tube(name, kind, for_driver if for_driver is not None else python_options(request))
-    if for_driver is not None and request:
-        raise bad_request("options are for the driver of the tube; leave out the other fields")
-    return tube_details(await exchange.ask(*call.words, repeat=call.repeat))
+    if for_driver is None:
+        words = commands.tube(name, kind, python_options(request)).words
+    elif request or kind is None:
+        raise bad_request("options are for the driver that type names; leave out all other fields")
+    else:
+        words = [b"TUBE", b"CREATE", name, b"TYPE", bytes_of(kind), b"OPTIONS", encode(for_driver).encode()]
+    return tube_details(await exchange.ask(*words))
 
 
 async def _alter(exchange: Exchange) -> dict[str, Any]:
