@@ -2,8 +2,8 @@
 
 - Python blocks of a page share one namespace. A text block right below one is its exact output.
 - Console blocks show commands after "$ ", and their output. Ids and durations may differ.
-- Shell blocks run, and their output is not compared. A line that begins with `penstock serve` starts a server in the
-  background, on free ports instead of the ports of the page.
+- Shell blocks run, and their output is not compared. A line that begins with `penstock serve` or `penstock api` starts a
+  server in the background, on free ports instead of the ports of the page.
 - A TOML or Python block that begins with a comment "# NAME.toml" or "# NAME.py" is saved as that file.
 - A line that begins with `penstock worker` starts a worker in the background.
 - A session with redis-cli runs on the server of port 7711.
@@ -95,7 +95,7 @@ class Guide:
 
     def _shell(self, line: str) -> str:
         command = line.partition("  #")[0].strip()
-        if command.startswith("penstock serve"):
+        if command.startswith(("penstock serve", "penstock api")):
             self._serve(command)
             return ""
         if command.startswith("penstock worker"):
@@ -118,14 +118,17 @@ class Guide:
 
     def _serve(self, command: str) -> None:
         environment = dict(self._environment)
-        if "--port" not in command:
+        if command == "penstock api":
+            command = f"penstock api --port 7780 --url 127.0.0.1:{self._port(7711)}"
+        elif "--port" not in command:
             environment["PENSTOCK_PORT"] = str(self._port(7711))
         log = self._running.enter_context((self._home.parent / f"log-{free_port()}").open("w+"))
         words = ["bash", "-c", f"exec {self._here(command)}"]
         process = subprocess.Popen(words, cwd=self._home, env=environment, stdout=log, stderr=subprocess.STDOUT)
         self._running.callback(self._stop, process)
         path = Path(log.name)
-        wait_for(lambda: "server started: " in path.read_text() or process.poll() is not None)
+        started = re.compile("(server|api) started: ")
+        wait_for(lambda: started.search(path.read_text()) or process.poll() is not None)
         assert process.poll() is None, path.read_text()
 
     def _work(self, command: str) -> None:
