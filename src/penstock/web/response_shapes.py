@@ -107,7 +107,6 @@ JOB: Final = Record(
         "headers": Map(Text(), "Its headers.", example={}),
         **BODY_FIELDS,
     },
-    {"since_ms": moment("When it entered its state.")},
     open=True,
     title="Job",
 )

@@ -8,10 +8,11 @@ from penstock.client.commands import octets
 from penstock.web.bulk_run import BulkRun
 from penstock.web.exchange import Exchange
 from penstock.web.names import bytes_of
-from penstock.web.node_replies import STATES, fields
+from penstock.web.node_replies import fields
 from penstock.web.refusals import bad_request
 from penstock.web.response_shapes import CURSOR, ID_EXAMPLE, TUBE_ROW
 from penstock.web.route_table import READ, WRITE, Route
+from penstock.web.routes.job_routes import FILTERS, filter_words
 from penstock.web.routes.settle_routes import ACTIONS
 from penstock.web.shapes import Items, Null, Number, Record, Shape, Text, Time, Whole, Yes
 
@@ -34,18 +35,6 @@ _ALLOWED: Final = {
     "run": (),
     "priority": ("priority",),
 }
-
-
-def filter_words(given: dict[str, Any]) -> list[bytes]:
-    """Return the words of a scan for the jobs that a filter matches."""
-    words: list[bytes] = []
-    if "tube" in given:
-        words += [b"TUBE", bytes_of(given["tube"])]
-    if "state" in given:
-        words += [b"STATE", *(state.encode() for state in given["state"])]
-    if "where" in given:
-        words += [b"WHERE", given["where"].encode("utf-8", "surrogateescape")]
-    return words
 
 
 async def _act(exchange: Exchange) -> dict[str, Any]:
@@ -93,9 +82,7 @@ async def _redrive(exchange: Exchange) -> dict[str, Any]:
         rate=request.get("rate"),
         dry_run=request.get("dry_run", False),
     )
-    words = [b"TUBE", tube, b"STATE", *states]
-    if "where" in request:
-        words += [b"WHERE", request["where"].encode("utf-8", "surrogateescape")]
+    words = [b"TUBE", tube, b"STATE", *states, *filter_words({n: request[n] for n in ("where",) if n in request})]
     return await run.on_filter(f"redrive {octets(tube)!r}", words, request.get("cursor"))
 
 
@@ -136,17 +123,6 @@ _RUN: Final[dict[str, Shape]] = {
     "cursor": Null(Text("The cursor of the previous result, to continue.")),
 }
 
-CONDITION: Final = Text("Jobs that meet this condition.", length=(1, 4_096), example="body.user == 42")
-
-FILTER: Final = Record(
-    {},
-    {
-        "tube": Text("Jobs of this tube.", length=(1, 65_535), example="emails"),
-        "state": Items(Text(choices=STATES), "Jobs in these states.", least=1, most=10, example=["buried"]),
-        "where": CONDITION,
-    },
-)
-
 ROUTES: Final = [
     Route(
         method="POST",
@@ -163,7 +139,7 @@ ROUTES: Final = [
             {"action": Text(choices=tuple(_ALLOWED), example="delete")},
             {
                 "ids": Items(Text(length=(1, 70_000)), "Ids of jobs.", most=_IDS_MAX),
-                "filter": FILTER,
+                "filter": Record({}, FILTERS, about="The jobs that match all conditions."),
                 **_CHANGES,
                 **_RUN,
             },
@@ -228,7 +204,7 @@ ROUTES: Final = [
             {},
             {
                 "to": Text("Move the jobs to this tube.", length=(1, 65_535)),
-                "where": CONDITION,
+                "where": FILTERS["where"],
                 "delay": Time("Wait this long before the jobs can be taken.", example="10s"),
                 "rate": Number("Change at most this many jobs per second.", least=0.1, most=100_000, example=50),
                 **_RUN,

@@ -20,6 +20,7 @@ from penstock.web.shapes import Items, Record, Text, Whole
 
 _PAGE: Final = 50
 _PAGE_MAX: Final = 1_000
+_EXAMINE: Final = 100_000
 _CURSOR_MAX: Final = 2**63
 
 
@@ -34,22 +35,44 @@ def job_id(exchange: Exchange) -> bytes:
 async def _search(exchange: Exchange) -> dict[str, Any]:
     query = exchange.query
     after = read_cursor("jobs", query["cursor"], int)[0] if "cursor" in query else 0
-    limit = query.get("limit", _PAGE)
-    words = [b"JOB", b"SCAN", b"%d" % (after % _CURSOR_MAX), b"COUNT", b"%d" % limit]
-    if "tube" in query:
-        words += [b"TUBE", bytes_of(query["tube"])]
-    if "state" in query:
-        words += [b"STATE", *(state.encode() for state in query["state"])]
-    if "where" in query:
-        words += [b"WHERE", query["where"].encode("utf-8", "surrogateescape")]
-    words += [b"HEADERS", b"SINCE"]
+    words = [b"JOB", b"SCAN", b"%d" % (after % _CURSOR_MAX), b"COUNT", b"%d" % query.get("limit", _PAGE)]
+    words += filter_words(query)
+    if "where" not in query:
+        # With a condition, the node returns at most as many jobs as there are on a page.
+        words += [b"WHERE", b"true"]
+    words += [b"EXAMINE", b"%d" % query.get("examine", _EXAMINE)]
     answer = await exchange.ask(*words, alone=True)
     following = octets(answer[0])
     return {
         "jobs": node_replies.jobs(items(answer[1])),
         "cursor": None if following == b"0" else write_cursor("jobs", int(following)),
-        **(node_replies.fields(answer[2]) if "where" in query else {}),
+        **node_replies.fields(answer[2]),
     }
+
+
+def filter_words(given: dict[str, Any]) -> list[bytes]:
+    """Return the words of a scan for the jobs that a filter matches."""
+    words: list[bytes] = []
+    if "tube" in given:
+        words += [b"TUBE", bytes_of(given["tube"])]
+    if "state" in given:
+        words += [b"STATE", *(state.encode() for state in given["state"])]
+    if "where" in given:
+        words += [b"WHERE", bytes_of(given["where"])]
+    return words
+
+
+FILTERS: Final = {
+    "tube": Text("Only jobs of this tube.", length=(1, 65_535), example="emails"),
+    "state": Items(
+        Text(choices=node_replies.STATES), "Only jobs in these states.", least=1, most=10, example=["buried"]
+    ),
+    "where": Text(
+        "Only jobs for which this condition is true: see docs/reference/search.md.",
+        length=(1, 4_096),
+        example="deliveries > 3",
+    ),
+}
 
 
 async def _show(exchange: Exchange) -> dict[str, Any]:
@@ -79,20 +102,26 @@ ROUTES: Final = [
         group="Jobs",
         summary="List jobs, or search for jobs.",
         about=(
-            "A page can be empty although there are more: continue while `cursor` is not null. With `where`, "
-            "`examined` is the number of jobs that the node looked at for this page."
+            "A page can have fewer jobs than `limit`, or none, although there are more: continue while `cursor` is not "
+            "null. `examined` says how many jobs the node looked at for this page. `skipped` of them have a body that "
+            "the condition needs and that could not be read."
         ),
         handler=_search,
         query={
-            "tube": Text("Only jobs of this tube.", length=(1, 65_535), example="emails"),
-            "state": Items(
-                Text(choices=node_replies.STATES), "Only jobs in these states, separated by commas.", example=["ready"]
-            ),
-            "where": Text("Only jobs that meet this condition.", length=(1, 4_096), example="body.user == 42"),
+            **FILTERS,
             "cursor": Text("The cursor of the previous page."),
-            "limit": Whole("Number of jobs per page, approximately.", least=1, most=_PAGE_MAX, example=50),
+            "limit": Whole("Number of jobs per page.", least=1, most=_PAGE_MAX, example=50),
+            "examine": Whole("Look at up to this many jobs.", least=1, most=1_000_000, example=100_000),
         },
-        returns=page("jobs", JOB, "The jobs of this page."),
+        returns=page(
+            "jobs",
+            JOB,
+            "The jobs of this page.",
+            {
+                "examined": Whole("Number of jobs that were looked at.", example=1_200),
+                "skipped": Whole("Number of bodies that could not be read.", example=0),
+            },
+        ),
         errors=("BADCURSOR", "NOTUBE", "BADCONDITION"),
     ),
     Route(
