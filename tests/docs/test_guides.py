@@ -2,8 +2,8 @@
 
 - Python blocks of a page share one namespace. A text block right below one is its exact output.
 - Console blocks show commands after "$ ", and their output. Ids and durations may differ.
-- Shell blocks run, and their output is not compared. A line that begins with `penstock serve` or `penstock api` starts a
-  server in the background, on free ports instead of the ports of the page.
+- Shell blocks run, and their output is not compared. A line that begins with `penstock serve` or `penstock api` starts
+  a server in the background, on free ports instead of the ports of the page.
 - A TOML or Python block that begins with a comment "# NAME.toml" or "# NAME.py" is saved as that file.
 - A line that begins with `penstock worker` starts a worker in the background.
 - A session with redis-cli runs on the server of port 7711.
