@@ -21,6 +21,7 @@ from bench import (
     producers,
     rules,
     server,
+    tasks,
     waits,
 )
 from bench.report import show_heading, show_rows, write_json
@@ -30,7 +31,9 @@ from bench.scale import Scale
 from bench.trial import Trial
 from penstock._build import is_compiled
 
-FAMILIES = (cycle, producers, backlog, keys, delays, memory, pauses, waits, rules, journal, server, client, cluster)
+FAMILIES = (
+    *(cycle, producers, backlog, keys, delays, memory, pauses, waits, rules, journal, server, client, cluster, tasks),
+)
 
 
 def main(arguments: list[str]) -> int:

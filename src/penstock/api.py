@@ -427,6 +427,19 @@ class Tube(Interface, ABC):
             if job is not None:
                 yield job
 
+    def take_each(self, timeout: Duration = None, **options: Unpack[TakeOptions]) -> Iterator[Job]:
+        """Take jobs one after the other: `for job in tube.take_each(timeout=5):`.
+
+        End when no job became ready within `timeout` seconds; None waits without limit. The options are those of
+        `take`.
+        """
+        while True:
+            job = self.take(timeout, **options)
+            if job is not None:
+                yield job
+            elif timeout is not None:
+                return
+
     @abstractmethod
     def job(self, id: str) -> Job:
         """Return the job with this id. Raises UnknownJob if it is not in this tube."""

@@ -451,6 +451,19 @@ class AsyncTube(Interface, ABC):
             if job is not None:
                 yield job
 
+    async def take_each(self, timeout: Duration = None, **options: Unpack[TakeOptions]) -> AsyncIterator[AsyncJob]:
+        """Take jobs one after the other: `async for job in tube.take_each(timeout=5):`.
+
+        End when no job became ready within `timeout` seconds; None waits without limit. The options are those of
+        `take`.
+        """
+        while True:
+            job = await self.take(timeout, **options)
+            if job is not None:
+                yield job
+            elif timeout is not None:
+                return
+
     @abstractmethod
     async def job(self, id: str) -> AsyncJob:
         """Return the job with this id. Raises UnknownJob if it is not in this tube."""
