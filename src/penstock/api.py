@@ -427,14 +427,13 @@ class Tube(Interface, ABC):
             if job is not None:
                 yield job
 
-    def take_each(self, timeout: Duration = None, **options: Unpack[TakeOptions]) -> Iterator[Job]:
+    def take_each(self, timeout: Duration = None) -> Iterator[Job]:
         """Take jobs one after the other: `for job in tube.take_each(timeout=5):`.
 
-        End when no job became ready within `timeout` seconds; None waits without limit. The options are those of
-        `take`.
+        End when no job became ready within `timeout` seconds; None waits without limit.
         """
         while True:
-            job = self.take(timeout, **options)
+            job = self.take(timeout)
             if job is not None:
                 yield job
             elif timeout is not None:

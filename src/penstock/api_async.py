@@ -451,14 +451,13 @@ class AsyncTube(Interface, ABC):
             if job is not None:
                 yield job
 
-    async def take_each(self, timeout: Duration = None, **options: Unpack[TakeOptions]) -> AsyncIterator[AsyncJob]:
+    async def take_each(self, timeout: Duration = None) -> AsyncIterator[AsyncJob]:
         """Take jobs one after the other: `async for job in tube.take_each(timeout=5):`.
 
-        End when no job became ready within `timeout` seconds; None waits without limit. The options are those of
-        `take`.
+        End when no job became ready within `timeout` seconds; None waits without limit.
         """
         while True:
-            job = await self.take(timeout, **options)
+            job = await self.take(timeout)
             if job is not None:
                 yield job
             elif timeout is not None:
