@@ -39,9 +39,9 @@ def _content(tube: Tube, engine: Engine, restarted: bool) -> dict[str, Any]:
 
 def _stage(stage: Stage) -> tuple[Any, ...]:
     jobs = [job.id for job in stage.jobs[stage.at :] if job.state == s.STAGED and job.position > 0]
+    found = (stage.phase, stage.until, stage.expire_ms, stage.published, jobs)
     members = stage.members
-    counts = None if members is None else (members.sealed, members.total, members.failed)
-    return (stage.phase, stage.until, stage.expire_ms, stage.published, jobs, counts)
+    return found if members is None else (*found, members.sealed, members.total, members.failed)
 
 
 def _jobs(tube: Tube) -> list[Job]:

@@ -104,7 +104,7 @@ def read_row(data: bytes, at: int, var_at: int, version: int, position: int) -> 
     place = var_at + offset
     while place < var_at + offset + length:
         tag, size = struct.unpack_from("<BI", data, place)
-        if tag == 0 or 18 <= tag < 192:
+        if tag == 0 or (19 <= tag < 192 and tag != 20):
             raise Unknown(f"tag {tag}")
         row.fields.setdefault(tag, []).append(data[place + 5 : place + 5 + size])
         place += 5 + size

@@ -232,7 +232,7 @@ def test_an_unknown_transition_and_an_unknown_state_are_refused() -> None:
     assert_refused(disk, f"unknown state {s.STATES_COUNT}")
 
 
-@pytest.mark.parametrize("tag", [0, layout.TAG_BATCH, layout.TAG_RATE, 100, layout.OPTIONAL - 1])
+@pytest.mark.parametrize("tag", [0, layout.TAG_RATE, 100, layout.OPTIONAL - 1])
 @pytest.mark.parametrize("event", [s.PUT, s.TOOK, s.ACKED, layout.SESSION_MADE])
 def test_an_unknown_tag_is_refused_in_every_row(event: int, tag: int) -> None:
     disk = written()
