@@ -455,7 +455,7 @@ def test_an_impure_import_is_found_in_pure_code_only(name: str, form: str) -> No
         "journal.maintenance.walk",
     ):
         assert impure_imports(source, f"penstock.{module}")
-    for module in ("server.clock", "journal.disk", "embedded"):
+    for module in ("server.clock", "journal.real_disk", "embedded"):
         assert not impure_imports(source, f"penstock.{module}")
 
 

@@ -9,7 +9,7 @@ from bench.journal.directory import BATCH, worked
 from bench.rows import Goal, Spec, Unit
 from bench.scale import Scale
 from bench.trial import Sample, Trial
-from penstock.journal.disk import ReadOnlyDisk
+from penstock.journal.real_disk import ReadOnlyDisk
 
 _ROWS_OF_A_JOB = 3  # Put, taken, acked.
 

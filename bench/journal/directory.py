@@ -10,8 +10,8 @@ from penstock.core.job import Draft
 from penstock.core.policy import FIFO
 from penstock.host.clock import wall_ms
 from penstock.host.host import boot_id
-from penstock.journal.disk import RealDisk
 from penstock.journal.log import NEVER_SYNC
+from penstock.journal.real_disk import RealDisk
 from penstock.journal.recovery.opening import Opened, open_log
 
 Directory = tempfile.TemporaryDirectory[str]

@@ -12,8 +12,8 @@ from bench.journal.directory import BATCH, worked
 from bench.rows import Spec, Unit
 from bench.scale import Scale
 from bench.trial import Sample, Trial
-from penstock.journal.disk import ReadOnlyDisk
 from penstock.journal.history.reader import Reader
+from penstock.journal.real_disk import ReadOnlyDisk
 
 _JOBS_ASKED_FOR = 100
 _EVENTS = 3  # Put, taken, acked.

@@ -13,8 +13,8 @@ from bench.rows import Goal, Spec, Unit
 from bench.scale import Scale
 from bench.trial import Sample, Trial
 from penstock.host.clock import wall_ms
-from penstock.journal.disk import RealDisk
 from penstock.journal.maintenance.snapshot import take_snapshot
+from penstock.journal.real_disk import RealDisk
 
 _GOAL = Goal(10)
 

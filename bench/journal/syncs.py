@@ -24,8 +24,8 @@ from penstock.embedded import Queue
 from penstock.embedded_async import AsyncQueue
 from penstock.host.host import Host, Store
 from penstock.host.session import Session
-from penstock.journal.disk import RealDisk, RealFile
 from penstock.journal.log import ALWAYS, SEGMENT_BYTES
+from penstock.journal.real_disk import RealDisk, RealFile
 
 _PUTTERS = 50
 _PUTS = 40  # Per producer and sample.

@@ -77,7 +77,6 @@ from penstock.host.host import Host, Store
 from penstock.host.pending_delivery import PendingDelivery
 from penstock.host.session import Session
 from penstock.host.sleepers import ThreadSleeper
-from penstock.journal.disk import RealDisk
 from penstock.journal.history.block import BlockDigest
 from penstock.journal.history.reader import Event, plain_number
 from penstock.journal.identity import check_directory
@@ -167,6 +166,8 @@ def open(
     store = None
     if os.fspath(path) != ":memory:":
         check_directory(os.fspath(path))
+        from penstock.journal.real_disk import RealDisk  # It cannot be imported on every system.
+
         store = Store(RealDisk(os.fspath(path)), fsync, retention, progress)
     host = Host(grace_ms, NEVER if memory_limit is None else memory_limit, store)
     host.engine.body_bytes_max = max_body

@@ -8,8 +8,8 @@ import pytest
 
 import penstock
 from penstock.core.errors import BadId, NoJournal, OutOfRange
-from penstock.journal.disk import ReadOnlyDisk
 from penstock.journal.history.reader import Reader
+from penstock.journal.real_disk import ReadOnlyDisk
 from tests.server.serving import Server
 
 

@@ -25,8 +25,8 @@ from penstock.client import async_queue as client_async
 from penstock.client import queue as client
 from penstock.core.errors import UnknownJob
 from penstock.core.ids import NOT_AN_ID, IdForms
-from penstock.journal.disk import RealDisk
 from penstock.journal.identity import identity
+from penstock.journal.real_disk import RealDisk
 from tests.server.serving import Server, Wire
 
 # Far longer than any scenario takes: a test that needs this long has lost a wake-up.

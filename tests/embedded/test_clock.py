@@ -10,7 +10,8 @@ import pytest
 import penstock
 from penstock.host import host as host_module
 from penstock.host.host import Host, Store
-from penstock.journal.disk import ReadableFile, RealDisk, RealFile
+from penstock.journal.disk import ReadableFile
+from penstock.journal.real_disk import RealDisk, RealFile
 from penstock.journal.recovery.opening import open_log
 from penstock.testing.clock import SOME_MOMENT_MS
 from penstock.testing.disk import MemoryDisk

@@ -10,7 +10,7 @@ import pytest
 
 import penstock
 from penstock.core.limits import BATCH_BYTES_MAX, NAME_BYTES_MAX, TURN_BYTES_MAX
-from penstock.journal.disk import ReadOnlyDisk
+from penstock.journal.real_disk import ReadOnlyDisk
 from penstock.journal.segment import FrameFile, segment_names
 from tests.conformance.interfaces import JOURNALS
 

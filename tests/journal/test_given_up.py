@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 import penstock
-from penstock.journal.disk import ReadOnlyDisk
 from penstock.journal.history.columns import SCHEMA, batches
 from penstock.journal.layout import FLAG_GIVEN_UP
+from penstock.journal.real_disk import ReadOnlyDisk
 
 
 def marked(directory: Path) -> list[tuple[str, str, bool]]:

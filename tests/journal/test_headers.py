@@ -12,7 +12,7 @@ import penstock
 from penstock.cli.journal_export import write_json_lines, write_parquet
 from penstock.core.errors import NoMemory, NoSpace
 from penstock.embedded import Job
-from penstock.journal.disk import ReadOnlyDisk
+from penstock.journal.real_disk import ReadOnlyDisk
 from penstock.options import headers_to_bytes
 from penstock.testing.disk import MemoryDisk
 from penstock.testing.invariants import check

@@ -20,7 +20,7 @@ from penstock.core.engine import Engine
 from penstock.core.errors import ClaimGone, DamagedJournal, Fenced, JournalFailed, NoSpace, OutOfRange, Unsupported
 from penstock.core.job import Draft
 from penstock.core.outbox import Outbox
-from penstock.journal.disk import RealFile
+from penstock.journal.real_disk import RealFile
 from penstock.journal.recovery.opening import open_log
 from penstock.testing.disk import MemoryDisk, crashes
 from tests.journal.maintenance_waits import wait_for_rest

@@ -17,8 +17,8 @@ import pytest
 
 import penstock
 from penstock.core.errors import DamagedJournal, InUse, JournalFailed, NoSpace
-from penstock.journal.disk import RealDisk, RealFile
 from penstock.journal.log import SEGMENT_BYTES
+from penstock.journal.real_disk import RealDisk, RealFile
 from tests.journal.maintenance_waits import wait_for_rest
 
 

@@ -24,8 +24,8 @@ from penstock.core.tube import Tube
 from penstock.embedded_async import AsyncQueue
 from penstock.host.host import Host
 from penstock.journal.bodies import Bodies
-from penstock.journal.disk import RealFile
 from penstock.journal.maintenance.snapshot import take_snapshot
+from penstock.journal.real_disk import RealFile
 from penstock.journal.recovery.opening import open_log
 from penstock.journal.segment import segment_name, snapshot_name, snapshot_names
 from penstock.testing import digest

@@ -14,7 +14,7 @@ import penstock
 from penstock.host import boot
 from penstock.host.boot import boot_id
 from penstock.journal import syscalls
-from penstock.journal.disk import RealDisk
+from penstock.journal.real_disk import RealDisk
 
 LINUX_ONLY = ("fdatasync", "posix_fallocate", "posix_fadvise", "POSIX_FADV_WILLNEED")
 FULL_SYNC = 51  # The number on macOS.

@@ -11,7 +11,7 @@ _GATE = "may-load"
 # The frames of the journal cannot be read before the gate is open.
 _PRELUDE = f"""
 import os, time
-from penstock.journal.disk import RealFile
+from penstock.journal.real_disk import RealFile
 read = RealFile.read
 def read_when_allowed(file, offset, length):
     while length > 4096 and not os.path.exists({_GATE!r}):

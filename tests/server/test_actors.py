@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.journal.disk import ReadOnlyDisk
 from penstock.journal.history.reader import Event, Reader
+from penstock.journal.real_disk import ReadOnlyDisk
 
 from . import in_process
 from .iproto_wire import IprotoWire

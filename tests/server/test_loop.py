@@ -19,7 +19,8 @@ from penstock.core.tube import Tube
 from penstock.core.waits import Waiting
 from penstock.dialects.disque import Disque
 from penstock.host.host import Host, Store
-from penstock.journal.disk import File, RealDisk, RealFile
+from penstock.journal.disk import File
+from penstock.journal.real_disk import RealDisk, RealFile
 from penstock.node.caller import WRITE, Caller, SlicedCommand
 from penstock.node.client import Client
 from penstock.node.context import CommandContext

@@ -168,7 +168,7 @@ MUTANTS: Final = (
         "if i64(crc32(data[at + layout.VERSION_AT : at + length], seed)) != crc:",
         "if not any(data[at + length - 8 : at + length]) and length < 64:",
     ),
-    Mutant("names-are-not-synced", "journal.disk", "_sync_directory(self.path)", "pass"),
+    Mutant("names-are-not-synced", "journal.real_disk", "_sync_directory(self.path)", "pass"),
     # The turn
     Mutant(
         "no-commit-during-a-sync", "node.turn", "if log is not None:", "if log is not None and not self.is_syncing:"

@@ -7,7 +7,9 @@ from __future__ import annotations
 import select
 import socket
 import ssl
+import sys
 import time
+from collections.abc import Callable
 from typing import Final
 
 from penstock.client import handshake
@@ -38,8 +40,7 @@ class PlainConnection:
                 self._socket = target.tls.wrap_socket(self._socket, server_hostname=seed[0])
             # An idle connection is readable only if the server has closed it. TLS messages come before the first reply;
             # a later one would cost a new connection.
-            self._poll = select.poll()
-            self._poll.register(self._socket, select.POLLIN)
+            self._is_readable = _readable(self._socket)
             self._greet(target, seed)
         except BaseException:
             self.close()
@@ -60,7 +61,7 @@ class PlainConnection:
 
     def is_stale(self) -> bool:
         """Return whether the server has closed the connection since its last use."""
-        return bool(self._poll.poll(0))
+        return self._is_readable()
 
     def ask(self, data: bytes, count: int, timeout_s: float | None) -> list[object]:
         """Send commands and return their replies.
@@ -159,3 +160,14 @@ def keep_alive(connection: socket.socket) -> None:
     for name, value in (("TCP_KEEPIDLE", 20), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
         if hasattr(socket, name):
             connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def _readable(connection: socket.socket) -> Callable[[], bool]:
+    """Return a function that returns whether a connection has bytes to read, or was closed by the other side."""
+    if sys.platform == "win32":
+        return lambda: bool(select.select([connection], [], [], 0)[0])
+    else:
+        # select() refuses descriptors from 1,024 on.
+        poll = select.poll()
+        poll.register(connection, select.POLLIN)
+        return lambda: bool(poll.poll(0))

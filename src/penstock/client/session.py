@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 import threading
 import time
 import weakref
@@ -465,4 +466,5 @@ def _reset_all_after_fork() -> None:
         session._reset_after_fork()
 
 
-os.register_at_fork(after_in_child=_reset_all_after_fork)
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=_reset_all_after_fork)

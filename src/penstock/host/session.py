@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import weakref
 from typing import NoReturn
@@ -107,4 +108,5 @@ def _refuse_in_child() -> None:
         session.host.abandon_after_fork()
 
 
-os.register_at_fork(after_in_child=_refuse_in_child)
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=_refuse_in_child)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import sys
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Final
 
-from penstock.core.errors import DamagedJournal, NoJournal, NotAQueue, StandbyOnly, Superseded
-from penstock.journal.disk import UNFINISHED, Disk, ReadableDisk, ReadOnlyDisk
+from penstock.core.errors import DamagedJournal, NoJournal, NotAQueue, StandbyOnly, Superseded, Unsupported
+from penstock.journal.disk import UNFINISHED, Disk, ReadableDisk
 from penstock.journal.segment import FrameFile, is_segment, is_snapshot, segment_names
 
 NODE_FILE: Final = "node.json"
@@ -56,8 +57,20 @@ _FIELDS: Final = {each.name for each in fields(Identity)}
 _OUR_FILES: Final = {"lock", NODE_FILE + UNFINISHED, "lost+found"}
 
 
+def check_system() -> None:
+    """Raise Unsupported on a system without the calls that make a queue durable."""
+    if sys.platform == "win32":
+        raise Unsupported(
+            "a queue in a directory needs Linux or macOS; here, use a queue in memory (penstock.open(':memory:')) or a "
+            "server on another machine (penstock.connect)"
+        )
+
+
 def check_directory(path: str) -> None:
     """Raise NotAQueue for a file, or for a directory with other files and without a queue. Nothing is changed."""
+    check_system()
+    from penstock.journal.real_disk import ReadOnlyDisk
+
     if not os.path.lexists(path):
         return
     if not os.path.isdir(path):

@@ -28,8 +28,8 @@ from penstock.core.errors import Loading as LoadingError
 from penstock.core.limits import WAITS_PER_CONNECTION_MAX
 from penstock.dialects.tarantool.calls import CallInbox
 from penstock.host.host import Host
-from penstock.journal.disk import RealDisk
 from penstock.journal.identity import identity
+from penstock.journal.real_disk import RealDisk
 from penstock.node.inbox import RespInbox
 from penstock.node.loading import refuse_calls, refuse_commands
 from penstock.server.commands.function_table import VERSION, uuid_of

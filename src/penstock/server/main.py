@@ -20,8 +20,8 @@ from penstock.cluster.roster import BUS_OFFSET
 from penstock.core.errors import Interrupted, JournalFailed, PenstockError
 from penstock.core.limits import NEVER, duration_ms
 from penstock.host.host import Host, Store
-from penstock.journal.disk import RealDisk
 from penstock.journal.maintenance.retention import Retention
+from penstock.journal.real_disk import RealDisk
 from penstock.server import chores
 from penstock.server.commands import command_table
 from penstock.server.config.configuration import Config, ConfigError

@@ -25,7 +25,7 @@ from penstock.host.maintenance.indexes import IndexService
 from penstock.host.maintenance.pacing import Pacing
 from penstock.journal import layout
 from penstock.journal.checksum import crc32
-from penstock.journal.disk import ReadableDisk, RealDisk
+from penstock.journal.disk import ReadableDisk
 from penstock.journal.history.block import BLOCK_ROWS, EMPTY_SHA256, BlockDigest
 from penstock.journal.history.columns import SCHEMA, batches
 from penstock.journal.history.follower import LogFollower
@@ -33,6 +33,7 @@ from penstock.journal.history.index import SegmentIndex, decode_blocks, decode_i
 from penstock.journal.history.reader import Reader
 from penstock.journal.maintenance.retention import Retention, rewrite, trim, without_bodies
 from penstock.journal.maintenance.snapshot import take_snapshot
+from penstock.journal.real_disk import RealDisk
 from penstock.journal.recovery.opening import Opened, open_log
 from penstock.journal.recovery.repair import repair
 from penstock.journal.segment import FrameFile, index_name, number_of, remove_index, segment_name, segment_names

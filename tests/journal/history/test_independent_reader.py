@@ -9,9 +9,9 @@ import pytest
 from penstock.core import states as s
 from penstock.core.engine import Engine
 from penstock.journal import layout
-from penstock.journal.disk import ReadOnlyDisk, RealDisk
 from penstock.journal.history.reader import Reader
 from penstock.journal.maintenance.snapshot import take_snapshot
+from penstock.journal.real_disk import ReadOnlyDisk, RealDisk
 from penstock.journal.recovery.opening import open_log
 from penstock.journal.segment import segment_names
 from penstock.wire.headers import decode_headers

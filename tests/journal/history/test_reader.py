@@ -9,8 +9,8 @@ import pytest
 
 import penstock
 from penstock.core.errors import CommandError, DamagedJournal
-from penstock.journal.disk import ReadOnlyDisk, RealFile
 from penstock.journal.history.reader import Reader
+from penstock.journal.real_disk import ReadOnlyDisk, RealFile
 from penstock.journal.segment import FrameFile, segment_names
 from penstock.testing.disk import MemoryDisk
 from tests.journal.shortened_queue import busy

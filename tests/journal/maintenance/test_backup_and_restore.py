@@ -12,9 +12,9 @@ import pytest
 import penstock
 from penstock.core.errors import CommandError, DamagedJournal, OutOfRange
 from penstock.host.boot import boot_id
-from penstock.journal.disk import ReadOnlyDisk, RealDisk
 from penstock.journal.maintenance.backup import copy_log
 from penstock.journal.maintenance.snapshot import take_snapshot
+from penstock.journal.real_disk import ReadOnlyDisk, RealDisk
 from penstock.journal.recovery.check import check_log
 from penstock.journal.recovery.opening import open_log
 from penstock.journal.recovery.repair import examine, repair

@@ -25,9 +25,10 @@ from penstock.host.maintenance.disk_space import DiskSpaceService
 from penstock.host.maintenance.pacing import Pacing
 from penstock.host.maintenance.runner import Maintenance
 from penstock.host.session import Session
-from penstock.journal.disk import UNFINISHED, RealDisk, RealFile
+from penstock.journal.disk import UNFINISHED
 from penstock.journal.log import SEGMENT_BYTES, Log
 from penstock.journal.maintenance.retention import Retention
+from penstock.journal.real_disk import RealDisk, RealFile
 from penstock.journal.recovery.opening import open_log
 from penstock.journal.segment import segment_names, snapshot_names
 from penstock.testing.disk import MemoryDisk

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from penstock.core.engine import Engine
-from penstock.journal.disk import RealDisk
 from penstock.journal.history.index import SegmentIndex
 from penstock.journal.maintenance.snapshot import take_snapshot
+from penstock.journal.real_disk import RealDisk
 from penstock.journal.recovery.opening import open_log
 from penstock.journal.segment import FrameFile, index_name, number_of, segment_names
 from tests.journal.engine_state import picture

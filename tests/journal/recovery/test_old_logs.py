@@ -12,9 +12,9 @@ import pytest
 
 from penstock.core import policy
 from penstock.core.job import Draft
-from penstock.journal.disk import ReadOnlyDisk, RealDisk
 from penstock.journal.history.columns import SCHEMA, batches
 from penstock.journal.history.reader import Event, Reader
+from penstock.journal.real_disk import ReadOnlyDisk, RealDisk
 from penstock.journal.recovery.opening import open_log
 from penstock.journal.segment import SEGMENT_VERSION
 from penstock.testing.invariants import check

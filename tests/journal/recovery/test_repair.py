@@ -12,9 +12,9 @@ from penstock.core import states as s
 from penstock.core.errors import DamagedJournal, NoJournal, OutOfRange
 from penstock.host.boot import boot_id
 from penstock.host.clock import wall_ms
-from penstock.journal.disk import RealDisk
 from penstock.journal.layout import CONSUMER_CHANGED, EVENT_AT, ROW_BYTES, TO_AT
 from penstock.journal.maintenance.backup import copy_log
+from penstock.journal.real_disk import RealDisk
 from penstock.journal.recovery.check import check_log
 from penstock.journal.recovery.opening import open_log
 from penstock.journal.recovery.repair import RepairReport, examine, repair

@@ -13,7 +13,7 @@ from penstock.core import states as s
 from penstock.core.errors import DamagedJournal, NewerJournal
 from penstock.core.job import Draft
 from penstock.journal import layout
-from penstock.journal.disk import ReadableDisk, ReadOnlyDisk, RealDisk
+from penstock.journal.disk import ReadableDisk
 from penstock.journal.frame import Row, parse_sent_frames
 from penstock.journal.history.columns import SCHEMA, batches
 from penstock.journal.history.follower import LogFollower
@@ -24,6 +24,7 @@ from penstock.journal.maintenance.backup import copy_log
 from penstock.journal.maintenance.mirror import Mirror
 from penstock.journal.maintenance.retention import Retention, trim, without_bodies
 from penstock.journal.maintenance.snapshot import take_snapshot
+from penstock.journal.real_disk import ReadOnlyDisk, RealDisk
 from penstock.journal.recovery.check import check_log
 from penstock.journal.recovery.opening import Opened
 from penstock.journal.recovery.repair import examine, repair

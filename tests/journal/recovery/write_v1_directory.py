@@ -30,9 +30,9 @@ from penstock.core.job import Copy, Draft, Job
 from penstock.core.retry import parse_retry
 from penstock.core.sessions import Session
 from penstock.core.tube import Tube
-from penstock.journal.disk import RealDisk
 from penstock.journal.history.index import SegmentIndex
 from penstock.journal.maintenance.snapshot import take_snapshot
+from penstock.journal.real_disk import RealDisk
 from penstock.journal.recovery.opening import Opened, open_log
 from penstock.journal.segment import (
     SEGMENT_HEADER_BYTES,

@@ -13,8 +13,8 @@ import penstock
 from penstock.core.states import EVENT_NAMES
 from penstock.journal import frame as f
 from penstock.journal import layout
-from penstock.journal.disk import ReadOnlyDisk
 from penstock.journal.history.reader import Reader
+from penstock.journal.real_disk import ReadOnlyDisk
 from tests.ports import free_port
 
 from ..serving import Refusal, Server, Wire, decoded, pairs, wait_for

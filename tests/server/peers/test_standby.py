@@ -14,9 +14,9 @@ from penstock.client.standby import Standby
 from penstock.client.url import target
 from penstock.core.errors import CommandError, DamagedJournal, InUse, StandbyOnly
 from penstock.host.boot import boot_id
-from penstock.journal.disk import RealDisk
 from penstock.journal.identity import Identity, identity
 from penstock.journal.maintenance.mirror import Mirror
+from penstock.journal.real_disk import RealDisk
 from penstock.journal.recovery.check import check_log
 from penstock.journal.segment import segment_names, snapshot_names
 

@@ -15,8 +15,8 @@ from typer.testing import CliRunner, Result
 
 import penstock
 from penstock.cli.main import app
-from penstock.journal.disk import RealDisk
 from penstock.journal.identity import identity
+from penstock.journal.real_disk import RealDisk
 from penstock.journal.segment import segment_names
 
 from ..clustering import LastingNode, Node, cluster_of

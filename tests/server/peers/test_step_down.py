@@ -14,8 +14,8 @@ import penstock
 from penstock.cluster.peers import HANDSHAKE, Peer
 from penstock.cluster.roster import first_text, read_file
 from penstock.core.errors import Superseded
-from penstock.journal.disk import RealDisk
 from penstock.journal.identity import NODE_FILE, identity
+from penstock.journal.real_disk import RealDisk
 from penstock.server.config.configuration import load
 from penstock.server.main import open_host
 from penstock.server.peers.step_down import restart_as_new_node

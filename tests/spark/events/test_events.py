@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import penstock
 from penstock.core.job import Draft
 from penstock.core.policy import FIFO
-from penstock.journal.disk import RealDisk
 from penstock.journal.history.reader import Reader
+from penstock.journal.real_disk import RealDisk
 from penstock.journal.recovery.opening import open_log
 from penstock.wire.headers import encode_headers
 from tests.journal.recovery.old_logs import LOGS, WALL

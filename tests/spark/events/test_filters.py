@@ -13,7 +13,7 @@ import pytest
 from penstock.core.job import Draft
 from penstock.core.policy import FIFO
 from penstock.host.clock import wall_ms
-from penstock.journal.disk import RealDisk
+from penstock.journal.real_disk import RealDisk
 from penstock.journal.recovery.opening import open_log
 from penstock.spark.events.filters import Condition, EventFilters
 from penstock.spark.events.options import EventsOptions

@@ -13,7 +13,7 @@ from penstock.cli.output import naming_directory
 from penstock.core.errors import CommandError
 
 if TYPE_CHECKING:
-    from penstock.journal.disk import RealDisk
+    from penstock.journal.real_disk import RealDisk
 
 
 def backup(
@@ -44,9 +44,9 @@ def restore(
 
 def _copy(what: str, source: str, target: str, to_position: int | None) -> None:
     from penstock.cli.progress import bytes_bar
-    from penstock.journal.disk import ReadOnlyDisk
     from penstock.journal.identity import identity
     from penstock.journal.maintenance.backup import copy_log
+    from penstock.journal.real_disk import ReadOnlyDisk
 
     with naming_directory(source), bytes_bar(what) as progress:
         disk = ReadOnlyDisk(source)
@@ -59,7 +59,7 @@ def _copy(what: str, source: str, target: str, to_position: int | None) -> None:
 @contextmanager
 def _made(path: str) -> Iterator[RealDisk]:
     """Create a directory for the block. Remove it if the block fails."""
-    from penstock.journal.disk import RealDisk
+    from penstock.journal.real_disk import RealDisk
 
     whole = Path(path).absolute()
     missing = [place for place in (whole, *whole.parents) if not place.exists()]

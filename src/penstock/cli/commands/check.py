@@ -334,8 +334,8 @@ def _journal(directory: Path, quick: bool) -> tuple[list[Metric], str]:
     import shutil
 
     from penstock.host.boot import boot_id
-    from penstock.journal.disk import ReadOnlyDisk
     from penstock.journal.identity import identity
+    from penstock.journal.real_disk import ReadOnlyDisk
     from penstock.journal.recovery.check import check_log
 
     disk = ReadOnlyDisk(str(directory))

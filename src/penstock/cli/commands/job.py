@@ -103,8 +103,8 @@ def history(id: PastJobId, *, target: Target, out: Output) -> None:
 
 def _events_in(directory: str, id: str) -> list[Event]:
     """Read the history of a job from the log. Another process can have the queue open at the same time."""
-    from penstock.journal.disk import ReadOnlyDisk
     from penstock.journal.history.reader import Reader
+    from penstock.journal.real_disk import ReadOnlyDisk
 
     with naming_directory(directory):
         reader = Reader(ReadOnlyDisk(directory))

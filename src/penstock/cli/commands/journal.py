@@ -39,7 +39,7 @@ def check(directory: Directory) -> None:
     """Read the whole log and report damage. Exit with 1 if it is damaged. Nothing is changed."""
     from penstock.cli.progress import bytes_bar
     from penstock.host.boot import boot_id
-    from penstock.journal.disk import ReadOnlyDisk
+    from penstock.journal.real_disk import ReadOnlyDisk
     from penstock.journal.recovery.check import check_log
 
     disk = ReadOnlyDisk(directory)
@@ -73,7 +73,7 @@ def repair(
     from penstock.cli.progress import bytes_bar
     from penstock.host.boot import boot_id
     from penstock.host.clock import wall_ms
-    from penstock.journal.disk import ReadOnlyDisk, RealDisk
+    from penstock.journal.real_disk import ReadOnlyDisk, RealDisk
     from penstock.journal.recovery.repair import examine
     from penstock.journal.recovery.repair import repair as journal_repair
 
@@ -100,8 +100,8 @@ def stat(directory: Directory) -> None:
     from rich.table import Table
 
     from penstock.cli.progress import bytes_bar
-    from penstock.journal.disk import ReadOnlyDisk
     from penstock.journal.history.reader import Reader
+    from penstock.journal.real_disk import ReadOnlyDisk
 
     counts: Counter[str] = Counter()
     first: Event | None = None
@@ -134,8 +134,8 @@ def tail(
     json: Annotated[bool, typer.Option("--json", help="Print JSON, one event per line.")] = False,
 ) -> None:
     """Show the last events of the log."""
-    from penstock.journal.disk import ReadOnlyDisk
     from penstock.journal.history.reader import Reader
+    from penstock.journal.real_disk import ReadOnlyDisk
 
     with naming_directory(directory):
         reader = Reader(ReadOnlyDisk(directory))
@@ -172,7 +172,7 @@ def export(
     """
     from penstock.cli.journal_export import write_json_lines, write_parquet
     from penstock.cli.progress import bytes_bar
-    from penstock.journal.disk import ReadOnlyDisk
+    from penstock.journal.real_disk import ReadOnlyDisk
 
     if to == "-" and format is Format.PARQUET and sys.stdout.isatty():
         fail("Parquet cannot be shown on a terminal; use --to FILE, or redirect the output", USAGE)
@@ -224,8 +224,8 @@ def _server_blocks(url: str, start: int | None, to: int | None) -> Iterator[Bloc
 def _directory_blocks(directory: str, start: int | None, to: int | None) -> Iterator[BlockDigest]:
     from penstock.core.errors import Trimmed
     from penstock.core.limits import NEVER
-    from penstock.journal.disk import ReadOnlyDisk
     from penstock.journal.history.reader import Reader
+    from penstock.journal.real_disk import ReadOnlyDisk
 
     with naming_directory(directory):
         reader = Reader(ReadOnlyDisk(directory))

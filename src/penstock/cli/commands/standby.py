@@ -46,8 +46,8 @@ def standby(
     user in the URL must be allowed to administer the node and to use every queue.
     """
     from penstock.client.url import target
-    from penstock.journal.disk import RealDisk
     from penstock.journal.maintenance.mirror import Mirror
+    from penstock.journal.real_disk import RealDisk
 
     place = parse_address(of)
     if place.directory is not None:

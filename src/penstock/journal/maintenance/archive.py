@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from penstock.journal.disk import RealDisk
 from penstock.journal.identity import Identity, identity
+from penstock.journal.real_disk import RealDisk
 
 
 def archive_superseded_log(disk: RealDisk, fresh: Identity) -> RealDisk:

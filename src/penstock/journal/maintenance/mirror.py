@@ -17,10 +17,11 @@ from typing import Final, Protocol
 
 from penstock.core.errors import CommandError, DamagedJournal, Trimmed
 from penstock.journal import frame as f
-from penstock.journal.disk import UNFINISHED, File, RealDisk, writing
+from penstock.journal.disk import UNFINISHED, File, writing
 from penstock.journal.identity import NODE_FILE, Identity, identity
 from penstock.journal.maintenance.retention import rewrite
 from penstock.journal.maintenance.snapshot import completed_at
+from penstock.journal.real_disk import RealDisk
 from penstock.journal.segment import (
     NOT_BEGUN,
     SEGMENT_HEADER_BYTES,

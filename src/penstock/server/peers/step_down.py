@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 
 from penstock.cluster.roster import Roster, read_file, successor_text
-from penstock.journal.disk import RealDisk
 from penstock.journal.identity import NODE_FILE, identity, new_identity
 from penstock.journal.maintenance.archive import archive_superseded_log
+from penstock.journal.real_disk import RealDisk
 from penstock.server.config import text_file
 from penstock.server.config.configuration import Config
 

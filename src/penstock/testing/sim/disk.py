@@ -16,7 +16,7 @@ from penstock.testing.disk import SECTOR_BYTES
 
 
 class SimDisk:
-    """One directory. Changes of file names are durable immediately, as in `journal/disk.py`."""
+    """One directory. Changes of file names are durable immediately, as in `journal/real_disk.py`."""
 
     def __init__(self) -> None:
         self._files: dict[str, SimFile] = {}

@@ -372,8 +372,8 @@ def _info_of(queue: Any) -> dict[str, int]:
 
 
 def _node_in(place: QueueAddress) -> Record:
-    from penstock.journal.disk import ReadOnlyDisk
     from penstock.journal.identity import identity
+    from penstock.journal.real_disk import ReadOnlyDisk
 
     known = identity(ReadOnlyDisk(str(place.directory)))
     return {

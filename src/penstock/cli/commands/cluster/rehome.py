@@ -30,7 +30,7 @@ from penstock.cli.targets import Target, parse_address
 from penstock.core.errors import CommandError
 
 if TYPE_CHECKING:
-    from penstock.journal.disk import RealDisk
+    from penstock.journal.real_disk import RealDisk
 
 # The epoch grows by a random number up to this. If two operators rehome the node at once and reach different nodes,
 # they choose different epochs, and the node with the lower one steps down when the two meet.
@@ -39,8 +39,8 @@ _LEAP_MAX: Final = 1_000_000
 
 def run(directory: str, via: str | None, nodes_file: str, force: bool, dry_run: bool, out: Output) -> None:
     """Rehome the node, or exit with the reason why that is refused."""
-    from penstock.journal.disk import ReadOnlyDisk, RealDisk
     from penstock.journal.identity import identity, take_over
+    from penstock.journal.real_disk import ReadOnlyDisk, RealDisk
 
     if via is None and not force:
         fail(
