@@ -251,6 +251,7 @@ def test_the_extras_are_those_that_are_documented() -> None:
         "spark",
         "telemetry",
         "all",
+        "bench",
         "dev",
     }
 

@@ -58,6 +58,15 @@ def test_tasks_run_in_another_process(app: penstock.App, worker: WorkerProgram) 
     assert worker.health("livez") == 200 and worker.health("nothing") == 404
 
 
+def test_a_forked_process_puts_with_a_connection_of_its_own(app: penstock.App, worker: WorkerProgram) -> None:
+    assert app.tasks["add"].put(1, 2).result(ANSWER_S) == 3
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if app.tasks["add"].put(2, 2).result(ANSWER_S) == 4 else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert app.tasks["add"].put(3, 3).result(ANSWER_S) == 6
+
+
 def test_a_task_that_kills_its_process_is_buried_and_the_other_jobs_go_on(
     app: penstock.App, worker: WorkerProgram, home: Path
 ) -> None:
@@ -80,6 +89,21 @@ def test_a_worker_continues_when_the_server_was_killed(
     server.start_again()
     assert running.result(ANSWER_S) == "slept"
     assert app.tasks["add"].put(4, 4).result(ANSWER_S) == 8
+
+
+def test_reports_stay_in_order_when_the_server_restarts(
+    app: penstock.App, worker: WorkerProgram, server: Server
+) -> None:
+    handle = app.tasks["count"].put(40, 0.05)
+    seen: list[float | None] = []
+    for report in handle.stream(ANSWER_S):
+        seen.append(report.done)
+        if len(seen) == 5:
+            server.kill()
+            server.start_again()
+    # Reports that nobody had read before the restart are lost.
+    assert seen == sorted(set(seen), key=lambda done: done or 0) and seen[-1] == 40
+    assert handle.result(ANSWER_S) == 40
 
 
 def test_a_loop_that_hangs_is_not_live(app: penstock.App, worker: WorkerProgram) -> None:

@@ -418,3 +418,25 @@ def test_jobs_that_a_task_puts_appear_with_its_ack_and_only_then() -> None:
         await app.aclose()
 
     asyncio.run(main())
+
+
+def test_a_result_that_is_too_large_buries_the_job_and_refused_jobs_fail_the_attempt() -> None:
+    app = memory_app()
+    app._async_queue = penstock.open_async(":memory:", max_body=1_000)
+
+    @app.task
+    def make(length: int) -> str:
+        return "x" * length
+
+    @app.task(retry="1x then bury")
+    def put(ctx: penstock.Context) -> None:
+        ctx.put(make.call(1).with_options(name="n" * 70_000))
+
+    async def scenario(_: Worker) -> None:
+        assert await (await make.aput(100)).result() == "x" * 100
+        large = await (await make.aput(2_000)).wait()
+        assert large.outcome == "buried" and large.reason.startswith("its result cannot be stored: ")
+        refused = await (await put.aput()).wait()
+        assert refused.outcome == "buried" and refused.reason.startswith("the jobs that it puts are refused: ")
+
+    run_with_worker(app, scenario)

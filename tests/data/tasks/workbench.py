@@ -57,3 +57,12 @@ def slow(seconds: float) -> str:
     mark("slow", "begin")
     time.sleep(seconds)
     return "slept"
+
+
+@app.task(tube="slow")
+def count(ctx: penstock.Context, to: int, seconds: float) -> int:
+    mark("slow", "begin")
+    for number in range(1, to + 1):
+        ctx.progress(number, to)
+        time.sleep(seconds)
+    return to

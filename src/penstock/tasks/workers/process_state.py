@@ -46,6 +46,10 @@ class ProcessState:
     def begin(self, token: str) -> None:
         """Record the session of the worker, and that nothing runs."""
         self._memory[_SLOTS_AT:] = bytes(len(self._memory) - _SLOTS_AT)
+        self.set_token(token)
+
+    def set_token(self, token: str) -> None:
+        """Record the session of the worker."""
         self._memory[_TOKEN] = token.encode().ljust(32, b"\0")[:32]
 
     def beat(self) -> None:

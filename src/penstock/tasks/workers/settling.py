@@ -12,10 +12,11 @@ from collections.abc import Callable
 from typing import Final
 
 from penstock import api_async
-from penstock.core.errors import NotOwner, NotTaken, PenstockError, UnknownJob
+from penstock.core.errors import Closed, CommandError, NotOwner, NotTaken, PenstockError, UnknownJob
 from penstock.options import NewJob
 from penstock.tasks import message
 from penstock.tasks.attempt import Attempt, Ending
+from penstock.tasks.failures import BadArguments
 from penstock.tasks.middleware import Pipeline
 from penstock.tasks.task import Producer
 
@@ -68,11 +69,12 @@ class Settler:
         try:
             if _is_plain_ack(attempts[0]):
                 acked = await self._queue.ack([attempt.job for attempt in attempts])
-                self._producer.acked(attempt.job.id for attempt in attempts)
-                if acked < len(attempts):
+                if acked == len(attempts):
+                    self._producer.acked(attempt.job.id for attempt in attempts)
+                else:
                     _log.warning("leases lost before the ack: jobs=%d", len(attempts) - acked)
             else:
-                await self._settle(attempts[0])
+                await self._settle_or_fail(attempts[0])
                 if attempts[0].ending in (Ending.ACK, Ending.RESULT):
                     self._producer.acked([attempts[0].job.id])
         except (NotTaken, NotOwner, UnknownJob):
@@ -88,6 +90,22 @@ class Settler:
                 for attempt in attempts:
                     self._middleware.after_settle(attempt)
             self._settled(attempts)
+
+    async def _settle_or_fail(self, attempt: Attempt) -> None:
+        """Record the end of one attempt. If the queue refuses its result or its jobs, the attempt fails instead."""
+        try:
+            await self._settle(attempt)
+        except (NotTaken, NotOwner, UnknownJob, Closed):
+            raise
+        except (CommandError, BadArguments) as error:
+            if attempt.puts:
+                attempt.ending, attempt.reason = Ending.NACK, f"the jobs that it puts are refused: {error}"
+            elif attempt.ending == Ending.RESULT:
+                # Another attempt would end in the same way.
+                attempt.ending, attempt.reason = Ending.BURY, f"its result cannot be stored: {error}"
+            else:
+                raise
+            await self._settle(attempt)
 
     async def _settle(self, attempt: Attempt) -> None:
         """Record the end of one attempt."""

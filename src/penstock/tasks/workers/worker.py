@@ -278,6 +278,7 @@ class Worker:
         while True:
             if self._state is not None:
                 self._state.beat()
+                self._state.set_token(self._queue.token)  # A session that has ended was replaced.
             if self.finished == finished and self._runner.has_waiting:
                 self._release(self._runner.withdraw())
             finished = self.finished
