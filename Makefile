@@ -6,7 +6,7 @@ MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup tools demo test check test-compiled test-spark test-spark-versions test-kills test-cluster-lake \
-	test-simulation test-fronts test-interpreted fuzz sim record-seeds homes chaos-tasks mutants lint format generate docs docs-site bench bench-spark bench-pipeline instructions wheel clean FORCE
+	test-simulation test-fronts test-api test-interpreted fuzz sim record-seeds homes chaos-tasks mutants lint format generate docs docs-site bench bench-spark bench-pipeline instructions wheel clean FORCE
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -63,6 +63,9 @@ test-simulation: tools setup ## run a few simulated clusters; `make sim` runs ma
 
 test-fronts: tools setup ## run the tests of the CLI, the clients, the docs and the browser, and the conformance tests
 	@env -u PYTHONPATH $(PY) -m pytest $(PARALLEL) $(FRONTS) $(ARGS)
+
+test-api: tools setup ## test the HTTP API with many more requests of its document, and 10,000 open streams
+	@env -u PYTHONPATH PENSTOCK_API_EXAMPLES=100 PENSTOCK_API_STREAMS=10000 $(PY) -m pytest tests/web $(ARGS)
 
 test-interpreted: $(VENV)/tools ## run the tests of the pure packages without compiling (ARGS=tests runs all tests)
 	@PYTHONPATH=src PENSTOCK_EXPECT=interpreted $(PY) -m pytest $(or $(ARGS),$(PURE))

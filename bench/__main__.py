@@ -14,6 +14,7 @@ from bench import (
     cluster,
     cycle,
     delays,
+    http_api,
     journal,
     keys,
     memory,
@@ -32,7 +33,8 @@ from bench.trial import Trial
 from penstock._build import is_compiled
 
 FAMILIES = (
-    *(cycle, producers, backlog, keys, delays, memory, pauses, waits, rules, journal, server, client, cluster, tasks),
+    *(cycle, producers, backlog, keys, delays, memory, pauses, waits, rules, journal),
+    *(server, client, http_api, cluster, tasks),
 )
 
 

@@ -80,35 +80,35 @@ def is_there(program: str) -> bool:
 def penstock(*settings: str) -> Server:
     """Start Penstock with these settings."""
     run = "from penstock.cli.main import main; main()"
-    return _start(lambda port: [sys.executable, "-c", run, "serve", "--port", str(port), "--dir", ".", *settings])
+    return start(lambda port: [sys.executable, "-c", run, "serve", "--port", str(port), "--dir", ".", *settings])
 
 
 def penstock_iproto(*settings: str) -> Server:
     """Start Penstock. Return it with its IPROTO port."""
     run = "from penstock.cli.main import main; main()"
     serve = [sys.executable, "-c", run, "serve", "--port", "0", "--dir", ".", *settings]
-    return _start(lambda port: [*serve, "--iproto-port", str(port)])
+    return start(lambda port: [*serve, "--iproto-port", str(port)])
 
 
 def tarantool() -> Server:
     """Start Tarantool with a queue and without a WAL."""
     script = Path(__file__).with_name("queue.lua")
-    return _start(lambda port: ["tarantool", str(script), str(port)])
+    return start(lambda port: ["tarantool", str(script), str(port)])
 
 
 def bare() -> Server:
     """Start the server that only answers PING."""
-    return _start(lambda port: [sys.executable, "-m", "bench.server.bare", str(port)])
+    return start(lambda port: [sys.executable, "-m", "bench.server.bare", str(port)])
 
 
 def redis(*settings: str) -> Server:
     """Start Redis without persistence, unless the settings enable it."""
-    return _start(lambda port: ["redis-server", "--port", str(port), "--save", "", *settings])
+    return start(lambda port: ["redis-server", "--port", str(port), "--save", "", *settings])
 
 
 def beanstalkd() -> Server:
     """Start beanstalkd without persistence."""
-    return _start(lambda port: ["beanstalkd", "-l", "127.0.0.1", "-p", str(port)])
+    return start(lambda port: ["beanstalkd", "-l", "127.0.0.1", "-p", str(port)])
 
 
 def running(address: str) -> Server:
@@ -123,7 +123,8 @@ def free_port() -> int:
         return int(free.getsockname()[1])
 
 
-def _start(arguments: Callable[[int], list[str]]) -> Server:
+def start(arguments: Callable[[int], list[str]]) -> Server:
+    """Start a program, whose arguments `arguments` returns for a port. Wait until it listens."""
     port = free_port()
     directory = tempfile.TemporaryDirectory(prefix="penstock-bench-")
     process = subprocess.Popen(
