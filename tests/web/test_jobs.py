@@ -203,3 +203,13 @@ def test_the_history_of_a_job_stays_when_the_job_is_gone(api: Api, tube: str) ->
     events = events_of()
     assert [event["event"] for event in events] == ["put", "deleted"]
     assert json.loads(events[0]["body"]) == {"a": 1}
+
+
+def test_a_check_compares_with_thresholds(api: Api, tube: str) -> None:
+    put(api, tube, 1)
+    found = api.get(f"/checks/tubes/{tube}?warn=ready>0&crit=ready>10,oldest>5m")
+    assert (found["status"], found["code"], found["message"]) == ("warning", 1, "ready is 1 (ready>0)")
+    assert found["metrics"]["jobs"] == 1
+    assert api.get("/checks/journal?crit=size<1kb")["code"] in (0, 2)
+    for wrong in ("ready", "nothing>1", "oldest>soon", "ready>many"):
+        assert api.refused("GET", f"/checks/tubes/{tube}", params={"warn": wrong}) == (400, "BADREQUEST")

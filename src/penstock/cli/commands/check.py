@@ -6,10 +6,8 @@ comparison and a value: `ready>1000`, `oldest>=5m`, `waiting<1`.
 
 from __future__ import annotations
 
-import operator
-import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -21,13 +19,24 @@ from typer.core import TyperGroup
 
 from penstock.cli.errors import UsageError, message_of, parsing_answer, print_usage_error
 from penstock.cli.name_completion import find_tube
-from penstock.cli.option_values import TubeName, parse_duration, parse_size
+from penstock.cli.option_values import TubeName
 from penstock.cli.options import CommandGroup
 from penstock.cli.output import Output
 from penstock.cli.records import State, job_count
 from penstock.cli.targets import Target, execute
 from penstock.core.errors import NoJournal, PenstockError
-from penstock.report.units import duration_text
+from penstock.report.thresholds import (
+    CRITICAL,
+    LEVELS,
+    OK,
+    UNKNOWN,
+    WARNING,
+    BadThreshold,
+    Metric,
+    Threshold,
+    judge,
+    parse_thresholds,
+)
 from penstock.wire.quoting import printable
 
 
@@ -67,62 +76,12 @@ app = CommandGroup(
     help="Check a queue for monitoring. Exit codes: 0 ok, 1 warning, 2 critical, 3 unknown.",
 )
 
-OK: Final = 0
-WARNING: Final = 1
-CRITICAL: Final = 2
-UNKNOWN: Final = 3
-LEVELS: Final = ("OK", "WARNING", "CRITICAL", "UNKNOWN")
-
 _READY_TIMEOUT_S: Final = 5.0
 # The text of a health page that is not ready is one line.
 _PROBLEM_BYTES_MAX: Final = 1_000
 
-_COMPARISONS: Final[dict[str, Callable[[float, float], bool]]] = {
-    **{">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le, "=": operator.ge}
-}
-_THRESHOLD: Final = re.compile(r"([a-z_]+)(>=|<=|>|<|=)(.+)")
-
-
 # The output formats of a check.
 Format = StrEnum("Format", "TEXT NAGIOS JSON PROMETHEUS")
-
-
-@dataclass(frozen=True)
-class Metric:
-    """A measured number, or None if there is nothing to measure."""
-
-    name: str
-    value: float | None
-    unit: str = ""  # "s" for seconds, "B" for bytes, "" for a count.
-
-    def figure(self) -> str:
-        """Return the value of the metric as text that programs can parse."""
-        return f"{self.value:.6f}" if self.unit == "s" else f"{self.value:.0f}"
-
-    def read(self, text: str) -> float:
-        """Parse the value of a threshold on this metric."""
-        if self.unit == "s":
-            return parse_duration(text)
-        if self.unit == "B":
-            return parse_size(text)
-        if not re.fullmatch(r"[0-9]{1,15}(\.[0-9]+)?", text):
-            raise typer.BadParameter(f"{text!r} is not a number")
-        return float(text)
-
-
-@dataclass(frozen=True)
-class Threshold:
-    """A limit of a metric, and the level to report if the comparison of the metric with the limit is true."""
-
-    level: int
-    metric: Metric
-    comparison: str
-    limit: float
-    text: str
-
-    def is_passed(self) -> bool:
-        """Return whether the comparison is true. It is false if there is nothing to measure."""
-        return self.metric.value is not None and _COMPARISONS[self.comparison](self.metric.value, self.limit)
 
 
 @dataclass(frozen=True)
@@ -145,33 +104,19 @@ class Thresholds:
 
     def parse(self, metrics: list[Metric]) -> list[Threshold]:
         """Parse the thresholds on these metrics. An unknown metric is an error."""
-        known = {metric.name: metric for metric in metrics}
-        return [
-            _threshold(text, level, known)
-            for level, texts in ((CRITICAL, self.crit), (WARNING, self.warn))
-            for text in texts or []
-        ]
+        from penstock.server.config.kinds import read_size
 
-
-def _threshold(text: str, level: int, known: dict[str, Metric]) -> Threshold:
-    found = _THRESHOLD.fullmatch(text)
-    if found is None:
-        raise typer.BadParameter(f"{text!r} is not a threshold; write a metric, > or <, and a value: 'ready>1000'")
-    if found[1] not in known:
-        raise typer.BadParameter(f"this check has no metric {found[1]!r}; its metrics are {', '.join(known)}")
-    metric = known[found[1]]
-    return Threshold(level, metric, found[2], metric.read(found[3]), text)
+        try:
+            return parse_thresholds(metrics, self.warn or [], self.crit or [], read_size)
+        except BadThreshold as error:
+            raise typer.BadParameter(str(error)) from None
 
 
 def report(what: str, subject: str, metrics: list[Metric], thresholds: Thresholds, problem: str = "") -> None:
     """Print the metrics and exit with the resulting level. It is CRITICAL if `problem` is not empty."""
     asked = thresholds.parse(metrics)
-    passed = [threshold for threshold in asked if threshold.is_passed()]
-    level = CRITICAL if problem else max((threshold.level for threshold in passed), default=OK)
-    words = [problem] if problem else [f"{each.metric.name} is {_shown(each.metric)} ({each.text})" for each in passed]
-    if not words:
-        words = [", ".join(f"{each.name} {_shown(each)}" for each in metrics)]
-    print_report(what, subject, level, printable("; ".join(words)), metrics, thresholds.format, asked)
+    level, words = judge(metrics, asked, problem)
+    print_report(what, subject, level, printable(words), metrics, thresholds.format, asked)
     raise Result(level)
 
 
@@ -201,14 +146,6 @@ def print_report(
         typer.echo(f"PENSTOCK {LEVELS[level]} - {what} {subject}: {words} | {' '.join(figures)}".rstrip(" |"))
     else:
         typer.echo(f"{LEVELS[level]}: {what} {subject}: {words}")
-
-
-def _shown(metric: Metric) -> str:
-    if metric.value is None:
-        return "-"
-    if metric.unit == "s":
-        return duration_text(round(metric.value * 1000))
-    return f"{metric.value:,.0f}{' bytes' if metric.unit == 'B' else ''}"
 
 
 def _escaped(text: str) -> str:

@@ -6,6 +6,7 @@ from penstock.web.route_table import Route
 from penstock.web.routes import (
     account_routes,
     bulk_routes,
+    check_routes,
     cluster_routes,
     document_routes,
     job_routes,
@@ -32,6 +33,7 @@ def all_routes() -> list[Route]:
         *bulk_routes.ROUTES,
         *tube_routes.ROUTES,
         *server_routes.ROUTES,
+        *check_routes.ROUTES,
         *journal_routes.ROUTES,
         *cluster_routes.ROUTES,
         *stream_routes.ROUTES,
