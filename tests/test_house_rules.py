@@ -83,7 +83,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "lake": {"core", "journal", "report", "spark"},
     "pipeline": {"_version", "client", "core", "journal", "lake", "options", "report", "spark", "wire"},
     # The API is a client of the nodes. It shares the check of Host with a node's own HTTP port.
-    "web": {"_extras", "_version", "client", "core", "journal", "options", "report", "server", "wire"},
+    "web": {"_extras", "_version", "client", "core", "journal", "lake", "options", "report", "server", "wire"},
     "dashboard": {"_extras", "_version", "core", "web"},
     "testing": {
         "core",

@@ -5,6 +5,7 @@ The distribution is called `penstock-queue`, because `penstock` is another proje
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Final
 
 # The packages that Penstock imports itself, under the names of their modules.
@@ -35,3 +36,10 @@ def not_installed(module: str | None, extra: str) -> str:
     """Return the clause that says which package is missing and which extra installs it."""
     package = (module or "").partition(".")[0].replace("_", "-")
     return f"{package} is not installed; install it with: pip install 'penstock-queue[{extra}]'"
+
+
+def check_packages(*modules: str) -> None:
+    """Raise ModuleNotFoundError for the first of these modules that is not installed. Nothing is imported."""
+    for module in modules:
+        if find_spec(module) is None:
+            raise ModuleNotFoundError(name=module)

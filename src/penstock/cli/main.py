@@ -128,11 +128,18 @@ def penstock(
 
 
 @app.command(rich_help_panel=SHELL)
-def demo() -> None:
+def demo(
+    shows_dashboard: Annotated[
+        bool,
+        typer.Option(
+            "--dashboard/--no-dashboard", help="Keep the dashboard open until Ctrl-C at the end, on a terminal."
+        ),
+    ] = True,
+) -> None:
     """Crawl made-up pages with twelve workers, and show that no domain is visited by two workers at a time."""
     from penstock.cli.demos.crawl_demo import run
 
-    raise typer.Exit(run())
+    raise typer.Exit(run(shows_dashboard=shows_dashboard))
 
 
 def main() -> None:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import ipaddress
 import logging
 import re
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from penstock.cli.commands.serve import set_up_logging
 from penstock.cli.errors import USAGE, fail
 from penstock.cli.option_values import parse_size
 
@@ -71,13 +69,6 @@ CONNECTIONS: Final = 512
 STREAMS: Final = 20_000
 
 
-def check_packages(*names: str) -> None:
-    """Raise ModuleNotFoundError for the first package that is not installed."""
-    for name in names:
-        if find_spec(name) is None:
-            raise ModuleNotFoundError(name=name)
-
-
 def web_settings(
     *,
     path_prefix: str,
@@ -109,6 +100,8 @@ def listening(bind: str, port: int, tls_cert: str | None, tls_key: str | None) -
 
 
 def set_up_web_logging(log_format: str) -> None:
+    from penstock.cli.commands.serve import set_up_logging
+
     if log_format not in ("text", "json"):
         fail(f"--log-format is text or json, not {log_format!r}", USAGE)
     set_up_logging(log_format, "")

@@ -24,7 +24,9 @@ def create_dashboard(
     url: str | None = None, settings: Settings | None = None, options: DashboardOptions | None = None
 ) -> Starlette:
     """Return the application with the pages and /api/v1."""
-    return create_app(url, settings, pages=Pages(options or DashboardOptions()).routes())
+    settings = settings or Settings()
+    pages = Pages(options or DashboardOptions(), has_lake=bool(settings.lake))
+    return create_app(url, settings, pages=pages.routes())
 
 
 class Mounted:
@@ -56,5 +58,5 @@ def mounted_dashboard(
     """Return the application for `penstock.dashboard`, which describes the arguments."""
     if url is not None and (not isinstance(url, str) or "://" not in url):
         raise Unsupported(_NEEDS_A_SERVER)
-    settings = Settings(allowed_hosts=tuple(allowed_hosts), hide_bodies=hide_bodies)
-    return Mounted(create_dashboard(url, settings, DashboardOptions(environment=environment, lake=lake)))
+    settings = Settings(allowed_hosts=tuple(allowed_hosts), hide_bodies=hide_bodies, lake=lake)
+    return Mounted(create_dashboard(url, settings, DashboardOptions(environment=environment)))

@@ -10,4 +10,3 @@ class DashboardOptions:
     """What an administrator can choose. `penstock dashboard --help` describes the options."""
 
     environment: str = ""  # A badge on every page, for example "production", which is red.
-    lake: str = ""  # The lake whose tables the page History shows; "" for none.

@@ -38,9 +38,9 @@ def _templates() -> Environment:
 class Pages:
     """The pages of one dashboard."""
 
-    def __init__(self, options: DashboardOptions) -> None:
+    def __init__(self, options: DashboardOptions, has_lake: bool) -> None:
         self._options = options
-        self._navigation = [item for item in ITEMS if item is not HISTORY or options.lake]
+        self._navigation = [item for item in ITEMS if item is not HISTORY or has_lake]
 
     def routes(self) -> list[BaseRoute]:
         pages: list[BaseRoute] = [self._route(item.path, item.page, item.page, item.label) for item in self._navigation]

@@ -20,6 +20,7 @@ OWN_CODES: Final[dict[str, tuple[int, str]]] = {
     "BADORIGIN": (403, "A page of another origin sent the request."),
     "CSRF": (403, "The request is authenticated by a cookie, and `X-CSRF-Token` is missing or wrong."),
     "NOTFOUND": (404, "There is no such path."),
+    "NOLAKE": (404, "No lake is configured, or there is none at its place."),
     "BADMETHOD": (405, "The path does not support the method."),
     "REQUESTTOOBIG": (413, "The body of the request is too long."),
     "BADMEDIA": (415, "The content type of the request is not one that the path reads."),

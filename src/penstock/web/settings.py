@@ -23,4 +23,5 @@ class Settings:
     tick_s: float = 1.0  # The interval of the event stream.
     access_log: bool = False
     hide_bodies: bool = False  # No response contains a job's body or headers.
+    lake: str = ""  # The place of a lake whose tables /lake shows.
     login_ttl_s: int = 12 * 3_600

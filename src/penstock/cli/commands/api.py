@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from penstock._extras import check_packages
 from penstock.cli import web_options as web
 from penstock.cli.targets import Target, server_url
 
@@ -32,7 +33,7 @@ def api(
     HTTP Basic authentication or a token. If the server has no users, the API serves this machine only.
     docs/reference/http.md describes all paths, and GET /api/v1/openapi.json returns their description for programs.
     """
-    web.check_packages("starlette", "uvicorn")
+    check_packages("starlette", "uvicorn")
     from penstock.web import create_app
     from penstock.web.serving import serve
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+import sys
 from typing import Annotated
 
 import typer
 
+from penstock._extras import check_packages
 from penstock.cli import web_options as web
+from penstock.cli.dashboard_process import stop_at_eof
 from penstock.cli.targets import Target, server_url
 
 
@@ -32,6 +36,8 @@ def dashboard(
     lake: Annotated[
         str, typer.Option("--lake", metavar="PLACE", help="Show the tables of this lake: a directory or s3:// URL.")
     ] = "",
+    quiet: Annotated[bool, typer.Option("--quiet", help="Log warnings and errors only.")] = False,
+    until_eof: Annotated[bool, typer.Option("--until-eof", hidden=True, help="Stop when standard input ends.")] = False,
     *,
     target: Target,
 ) -> None:
@@ -40,7 +46,7 @@ def dashboard(
     It includes the HTTP API of `penstock api`. If the server has users, each visitor signs in as one of them, and has
     the rights of this user. Otherwise the dashboard serves this machine only. docs/reference/dashboard.md describes it.
     """
-    web.check_packages("starlette", "uvicorn", "jinja2", *(["deltalake"] if lake else []))
+    check_packages("starlette", "uvicorn", "jinja2", *(["deltalake"] if lake else []))
     from penstock.dashboard.mounting import create_dashboard
     from penstock.dashboard.options import DashboardOptions
     from penstock.web.serving import serve
@@ -55,9 +61,14 @@ def dashboard(
         streams_max=streams,
         hide_bodies=hide_bodies,
         access_log=access_log,
+        lake=lake,
     )
     where = web.listening(bind, port, tls_cert, tls_key)
     url = server_url(target)
     web.set_up_web_logging(log_format)
-    options = DashboardOptions(environment=environment, lake=lake)
+    if quiet:
+        logging.getLogger("penstock").setLevel(logging.WARNING)
+    if until_eof:
+        stop_at_eof(sys.stdin.buffer)
+    options = DashboardOptions(environment=environment)
     raise typer.Exit(serve(create_dashboard(url, settings, options), where))

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
+from penstock.cli.dashboard_process import DEFAULT_PORT, DashboardProcess
 from penstock.cli.errors import USAGE, exit_code_of, fail, message_of, printable_lines
 from penstock.cli.private_files import open_private, restrict_umask
 from penstock.core.errors import PenstockError
@@ -37,8 +38,8 @@ def serve(
     Without arguments it serves a durable queue in ./penstock-data on port 7711 of this machine.
 
     Common settings: --port, --bind, --dir, --fsync (always, everysec, never), --no-journal, --max-memory, --http-port,
-    --log-format (text, json). Write passwords into the configuration file, or into the file that
-    PENSTOCK_REQUIREPASS_FILE names.
+    --log-format (text, json). --dashboard also serves the dashboard, on http://127.0.0.1:7780. Write
+    passwords into the configuration file, or into the file that PENSTOCK_REQUIREPASS_FILE names.
 
     Every setting can be a flag (--port 7712), an environment variable (PENSTOCK_PORT=7712) or a line of that file
     (port = 7712 in TOML, port 7712 in Disque's format). docs/reference/configuration.md describes all settings, and
@@ -49,6 +50,9 @@ def serve(
 
     restrict_umask()
     flags = list(words or [])
+    if "--dashboard" in flags:
+        at = flags.index("--dashboard")
+        flags[at : at + 1] = ["--dashboard-port", str(DEFAULT_PORT)]
     file = flags.pop(0) if flags and not flags[0].startswith("--") else None
     background: Background | None = None
     logfile = ""
@@ -64,9 +68,19 @@ def serve(
         set_up_logging(config.log_format, logfile)
         if config.daemonize:
             background = Background(config.within_dir(config.pidfile) if config.pidfile else None)
+        dashboard = DashboardProcess(config) if config.dashboard_port else None
+
+        def on_ready(server: object) -> None:
+            if background is not None:
+                background.on_ready(server)
+            if dashboard is not None:
+                dashboard.start()
+
         try:
-            code = run(config, None if background is None else background.on_ready)
+            code = run(config, on_ready)
         finally:
+            if dashboard is not None:
+                dashboard.stop()
             if background is not None:
                 background.remove_pidfile()
     except (PenstockError, OSError) as error:

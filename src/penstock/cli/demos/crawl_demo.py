@@ -13,7 +13,7 @@ from penstock.cli.demos import crawler
 from penstock.cli.demos.crawler import Page, Visits
 
 
-def run(pages: int = crawler.PAGES) -> int:
+def run(pages: int = crawler.PAGES, shows_dashboard: bool = False) -> int:
     """Run the demo. Return 0 if no domain of the utube was visited by two workers at a time."""
     from penstock.cli.demos import spark_demo
 
@@ -24,7 +24,7 @@ def run(pages: int = crawler.PAGES) -> int:
         "Spark reads the history.\n"
     )
     try:
-        return spark_demo.run(console, pages)
+        return spark_demo.run(console, pages, shows_dashboard=shows_dashboard)
     except spark_demo.SparkUnavailable as why:
         sentence = f"Spark is not available ({why}), so the demo runs without it.\n"
         console.print(sentence, soft_wrap=True, markup=False)

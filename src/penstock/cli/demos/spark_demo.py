@@ -16,11 +16,13 @@ import webbrowser
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from penstock._extras import not_installed
 from penstock.cli.commands.pipeline.report import write_page
 from penstock.cli.demos import crawler
 from penstock.cli.demos.crawler import Page, Visits, conclusion, domain_results
@@ -49,8 +51,13 @@ def start_spark() -> SparkSession:
         raise SparkUnavailable(f"Spark did not start: {' '.join(str(error).split())[:200]}") from None
 
 
-def run(console: Console, pages: int = crawler.PAGES, directory: Path | None = None) -> int:
-    """Run the full demo. Return 0 if the demo and the audit found no violation."""
+def run(
+    console: Console, pages: int = crawler.PAGES, directory: Path | None = None, shows_dashboard: bool = False
+) -> int:
+    """Run the full demo. Return 0 if the demo and the audit found no violation.
+
+    With `shows_dashboard`, and at a terminal, the dashboard stays open until Ctrl-C.
+    """
     began = time.monotonic()
     with step(console, "Starting Spark", "Spark has started"):
         spark = start_spark()
@@ -65,18 +72,39 @@ def run(console: Console, pages: int = crawler.PAGES, directory: Path | None = N
         through_utube = crawler.crawl(queue, utube, pages, console)
         with step(console, "The pipeline processes the history", "The pipeline has processed and audited the history"):
             verdict = process_history(spark, url, place / "lake")
-    with step(console, "Writing the report", "The report is written"):
-        result = result_section(work_list, through_fifo, through_utube)
-        report = write_report(place / "lake", place / "report.html", result)
-    console.print()
-    kept = crawler.conclude(work_list, through_fifo, through_utube, console)
-    broken = [finding.promise for finding in verdict.findings if finding.broken]
-    console.print(f"Audit of {verdict.events:,} events: {' '.join(broken) or 'every guarantee was kept.'}")
-    seconds = time.monotonic() - began
-    console.print(f"\nThe demo took {seconds:.0f} seconds. Report: {report}", soft_wrap=True, markup=False)
-    if console.is_terminal and (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
-        webbrowser.open(report.as_uri())
+        with step(console, "Writing the report", "The report is written"):
+            result = result_section(work_list, through_fifo, through_utube)
+            report = write_report(place / "lake", place / "report.html", result)
+        console.print()
+        kept = crawler.conclude(work_list, through_fifo, through_utube, console)
+        broken = [finding.promise for finding in verdict.findings if finding.broken]
+        console.print(f"Audit of {verdict.events:,} events: {' '.join(broken) or 'every guarantee was kept.'}")
+        seconds = time.monotonic() - began
+        console.print(f"\nThe demo took {seconds:.0f} seconds. Report: {report}", soft_wrap=True, markup=False)
+        if console.is_terminal and (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+            webbrowser.open(report.as_uri())
+        if console.is_terminal and shows_dashboard:
+            show_dashboard(console, url, place / "lake")
     return 0 if kept and not verdict.broken else 1
+
+
+def show_dashboard(console: Console, url: str, lake: Path) -> None:
+    """Serve the dashboard of the demo's server until the user presses Ctrl-C."""
+    from penstock.cli.dashboard_process import PACKAGES, end, spawn
+
+    if missing := [name for name in PACKAGES if find_spec(name) is None]:
+        console.print(f"The dashboard is not shown: {not_installed(missing[0], 'dashboard')}.", soft_wrap=True)
+        return
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    dashboard = spawn(url, port, "--lake", str(lake), "--quiet")
+    try:
+        console.print(f"Dashboard: http://127.0.0.1:{port} (Ctrl-C ends the demo)", soft_wrap=True)
+        dashboard.wait()
+    except KeyboardInterrupt:
+        console.print()
+    finally:
+        end(dashboard)
 
 
 @contextmanager

@@ -72,6 +72,7 @@ class Config:
     unixsocket: str
     unixsocketperm: int
     http_port: int
+    dashboard_port: int
     http_bind: tuple[str, ...]
     http_hosts: tuple[str, ...]
     metrics_tubes: int

@@ -126,6 +126,11 @@ GROUPS: Final[dict[str, tuple[Setting, ...]]] = {
             "The permissions of the Unix socket; 0 leaves them to the umask, but others can never write.",
         ),
         _setting("http-port", PORT, "0", "The port for metrics and health checks over HTTP; 0 opens none."),
+        _setting(
+            *("dashboard-port", PORT, "0"),
+            "The port of the dashboard on this machine. It runs as a child process, and `--dashboard` is short for "
+            "`--dashboard-port 7780`; 0 starts none.",
+        ),
         _setting("http-bind", Texts("addresses", 16), "127.0.0.1", "The addresses to listen on for HTTP."),
         _changeable(
             *("http-hosts", HostNames(), ""),

@@ -9,6 +9,8 @@ const HEIGHT = 172;
 const TOP = 8;
 const PLOT = 136;
 const LEFT = 46;
+// Points that are further apart are not connected.
+const GAP_MS = 8000;
 
 /**
  * A chart over time.
@@ -95,9 +97,13 @@ export class TimeChart {
       const y = Math.round(TOP + PLOT * (1 - place)) + 0.5;
       marks.push(["rule", LEFT, y, width, y, label, LEFT - 8, y + 4, "end"]);
     }
+    let free = 0;
     for (const [place, label] of timeTicks(this.start, this.end)) {
       const x = LEFT + place * (width - LEFT);
-      const anchor = x > width - 24 ? "end" : x < LEFT + 16 ? "start" : "middle";
+      // Labels must not overlap. They are up to 56 pixels wide.
+      if (x < free || x > width) continue;
+      free = x + 64;
+      const anchor = x > width - 28 ? "end" : x < LEFT + 16 ? "start" : "middle";
       marks.push(["tick", x, TOP + PLOT, x, TOP + PLOT + 5, label, x, TOP + PLOT + 20, anchor]);
     }
     while (this.rules.childElementCount < marks.length * 2) this.rules.append(s("line"), s("text"));
@@ -114,8 +120,12 @@ export class TimeChart {
   #line(number, x, y) {
     let path = "";
     let open = false;
+    let last = 0;
     for (const point of this.points) {
       const value = point.values[number];
+      // The page was left, or the node did not answer.
+      if (point.ms > last + GAP_MS) open = false;
+      last = point.ms;
       if (value === null || value === undefined) open = false;
       else {
         path += `${open ? "L" : "M"}${x(point).toFixed(1)} ${y(value).toFixed(1)}`;

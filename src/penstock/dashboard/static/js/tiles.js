@@ -15,7 +15,7 @@ export function tiles(list) {
   const update = (name, value, more = "", alarm = false) => {
     const place = places[name];
     setText(place.value, value);
-    place.value.classList.toggle("long", String(value).length > 9);
+    place.value.classList.toggle("long", String(value).length > 7);
     setText(place.more, more);
     place.tile.classList.toggle("alarm", alarm);
   };

@@ -20,7 +20,7 @@ start(async () => {
     { name: "taken", label: "Taken", dot: "taken", href: `${root}/jobs?state=taken` },
     { name: "delayed", label: "Delayed", dot: "delayed", href: `${root}/jobs?state=delayed` },
     { name: "buried", label: "Buried", dot: "buried", href: `${root}/buried` },
-    { name: "oldest", label: "Oldest ready job" },
+    { name: "oldest", label: "Oldest ready" },
     { name: "waits", label: "Wait, 95 %" },
     { name: "runs", label: "Run, 95 %" },
     { name: "memory", label: "Memory", href: `${root}/settings` },

@@ -35,8 +35,8 @@ start(async (user) => {
   const query = `/jobs?${new URLSearchParams({ tube: name })}`;
   const counts = tiles([
     ...STATES.map((state) => ({ name: state, label: state[0].toUpperCase() + state.slice(1), dot: state, href: `${root}${query}&state=${state}` })),
-    { name: "oldest", label: "Oldest ready job" },
-    { name: "consumers", label: "Waiting consumers" },
+    { name: "oldest", label: "Oldest ready" },
+    { name: "consumers", label: "Waiting takes" },
   ]);
   const rates = new TimeChart({ title: "Jobs per second", series: RATES.map(([label, , colour, dash]) => ({ label, colour, dash })) });
   const states = new TimeChart({ title: "Jobs by state", kind: "stacked", text: countText,
