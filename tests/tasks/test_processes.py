@@ -53,6 +53,12 @@ def worker(server: Server, home: Path) -> Iterator[WorkerProgram]:
         yield worker.wait_until_ready()
 
 
+def begun(home: Path) -> int:
+    """Return how many tasks of the tube `slow` have begun."""
+    marks = home / "slow"
+    return marks.read_text().count("begin") if marks.exists() else 0
+
+
 def test_tasks_run_in_another_process(app: penstock.App, worker: WorkerProgram) -> None:
     assert app.tasks["add"].put(2, 3).result(ANSWER_S) == 5
     assert worker.health("livez") == 200 and worker.health("nothing") == 404
@@ -83,8 +89,8 @@ def test_a_worker_continues_when_the_server_was_killed(
     app: penstock.App, worker: WorkerProgram, server: Server, home: Path
 ) -> None:
     running = app.tasks["slow"].put(1.0)
-    before = (home / "slow").read_text().count("begin")
-    wait_for(lambda: (home / "slow").read_text().count("begin") > before)
+    before = begun(home)
+    wait_for(lambda: begun(home) > before)
     server.kill()
     server.start_again()
     assert running.result(ANSWER_S) == "slept"
@@ -113,12 +119,29 @@ def test_a_loop_that_hangs_is_not_live(app: penstock.App, worker: WorkerProgram)
     wait_for(lambda: worker.health("livez") == 200)
 
 
+def test_ctrl_c_in_a_terminal_stops_a_worker_once(app: penstock.App, server: Server, home: Path) -> None:
+    with WorkerProgram(f"penstock://127.0.0.1:{server.port}", home, "--tubes", "keyed") as worker:
+        worker.wait_until_ready()
+        children = worker.children()
+        os.killpg(os.getpgid(worker.process.pid), signal.SIGINT)
+        assert worker.process.wait(ANSWER_S) == 0 and len(children) == 1
+        assert "worker stopped" in worker.log() and "worker died" not in worker.log()
+
+
+def test_a_worker_whose_supervisor_was_killed_stops(server: Server, home: Path) -> None:
+    with WorkerProgram(f"penstock://127.0.0.1:{server.port}", home, "--tubes", "keyed") as worker:
+        (child,) = worker.wait_until_ready().children()
+        worker.process.kill()
+        wait_for(lambda: not Path(f"/proc/{child}").exists() and "worker stopped" in worker.log())
+
+
 def test_a_worker_that_is_stopped_lets_its_tasks_end(app: penstock.App, worker: WorkerProgram, home: Path) -> None:
-    before = (home / "slow").read_text().count("begin")
+    before = begun(home)
     running = app.tasks["slow"].put(0.5)
-    wait_for(lambda: (home / "slow").read_text().count("begin") > before)
+    wait_for(lambda: begun(home) > before)
     assert worker.stop() == 0
     assert running.wait(0) and "worker stopped" in worker.log()
+    assert subprocess.run(["pgrep", "-P", str(worker.process.pid)], check=False, capture_output=True).stdout == b""
 
 
 def test_a_task_that_consumes_memory_is_buried_with_the_reason(app: penstock.App, server: Server, home: Path) -> None:
@@ -162,9 +185,3 @@ def test_a_second_process_in_a_directory_is_refused_with_the_way_out(tmp_path: P
         app = penstock.App(tmp_path / "jobs")
         with pytest.raises(penstock.InUse, match="penstock serve"):
             _ = app.queue
-
-
-def test_no_process_is_left(worker: WorkerProgram) -> None:
-    assert worker.process.poll() is not None
-    assert subprocess.run(["pgrep", "-P", str(worker.process.pid)], check=False).returncode == 1
-    assert os.path.exists(worker.log_file) and signal.SIGTERM

@@ -31,7 +31,9 @@ class WorkerProgram:
         }
         command = [sys.executable, "-m", "penstock", "worker", app, "--health-port", str(self.health_port), *options]
         with self.log_file.open("wb") as log:
-            self.process = subprocess.Popen(command, cwd=marks, env=environment, stdout=log, stderr=subprocess.STDOUT)
+            self.process = subprocess.Popen(
+                command, cwd=marks, env=environment, stdout=log, stderr=subprocess.STDOUT, process_group=0
+            )
 
     def wait_until_ready(self) -> Self:
         wait_for(lambda: self.health("readyz") == 200 or self.process.poll() is not None)

@@ -85,7 +85,9 @@ class WorkerProcess:
         self._killed_for = ""
         self._started_at = time.monotonic()
         command = [sys.executable, "-m", _MODULE, json.dumps(settings)]
-        self._process = subprocess.Popen(command, pass_fds=[self._file.fileno()])
+        # In a process group of its own: Ctrl-C in a terminal signals the whole group of the supervisor. The process
+        # would get that signal and the one of the supervisor, and end at once.
+        self._process = subprocess.Popen(command, pass_fds=[self._file.fileno()], process_group=0)
 
     def check(self, stopping: bool) -> None:
         """Start a process if there is none and one is due. Note the end of the present one, and limit its memory."""

@@ -31,7 +31,7 @@ _log = logging.getLogger("penstock.tasks")
 EXIT_USAGE: Final = 2
 EXIT_RECYCLE: Final = 98  # It used too much memory, and has drained.
 
-_MEMORY_CHECK_S: Final = 1.0
+_CHECK_S: Final = 1.0
 
 
 @dataclass
@@ -90,9 +90,11 @@ async def _run(app: App, settings: Settings) -> int:
     worker = app.worker_on(queue, settings.tubes, concurrency=settings.concurrency, drain=settings.drain_s, state=state)
     worker.admit(held)
     watching = asyncio.ensure_future(_watch_memory(worker, settings.max_memory)) if settings.max_memory else None
+    orphaned = asyncio.ensure_future(_stop_if_orphaned(worker, os.getppid()))
     try:
         await run_until_signal(worker)
     finally:
+        orphaned.cancel()
         await app.aclose()
     return EXIT_RECYCLE if watching is not None and watching.done() and watching.result() else 0
 
@@ -119,10 +121,18 @@ async def _resumed(queue: AsyncQueue, settings: Settings) -> list[api_async.Asyn
     return waiting
 
 
+async def _stop_if_orphaned(worker: Worker, supervisor: int) -> None:
+    """Stop the worker when its supervisor has died, because no other process would."""
+    while os.getppid() == supervisor:
+        await asyncio.sleep(_CHECK_S)
+    _log.warning("supervisor died: shutdown started")
+    worker.stop()
+
+
 async def _watch_memory(worker: Worker, max_memory: int) -> bool:
     """Stop the worker when the process uses too much memory. Return True then."""
     while memory_used() <= max_memory:
-        await asyncio.sleep(_MEMORY_CHECK_S)
+        await asyncio.sleep(_CHECK_S)
     _log.warning("memory limit reached: used=%d limit=%d", memory_used(), max_memory)
     worker.stop()
     return True
