@@ -189,6 +189,7 @@ class Time(Shape):
     def __init__(self, about: str = "", *, example: Any = "5m", most_s: float | None = None) -> None:
         super().__init__(about, example)
         self.most_s = most_s  # None: no limit, and `forever` is allowed.
+        self._number_max = DURATION_MS_MAX // 1000 if most_s is None else most_s
         self._regex = re.compile(_DURATION, re.ASCII)
 
     def check(self, value: Any) -> Any:
@@ -197,8 +198,8 @@ class Time(Shape):
         if isinstance(value, str):
             if not self._regex.fullmatch(value) or (ms := read_duration(value.encode())) == NO_DURATION:
                 raise ValueError("must be a duration such as 250ms, 30s, 5m or 2h")
-        elif not 0 <= value <= DURATION_MS_MAX / 1000:
-            raise ValueError("must not be negative, and must be at most some centuries")
+        elif not 0 <= value <= self._number_max:
+            raise ValueError(f"must be 0 to {self._number_max:,.0f} seconds")
         else:
             ms = round(value * 1000)
         if self.most_s is not None and (ms == NEVER or ms > self.most_s * 1000):
@@ -208,7 +209,7 @@ class Time(Shape):
     def _schema(self) -> Schema:
         return {
             "anyOf": [
-                {"type": "number", "minimum": 0, "maximum": self.most_s or DURATION_MS_MAX // 1000},
+                {"type": "number", "minimum": 0, "maximum": self._number_max},
                 {"type": "string", "pattern": _DURATION},
             ]
         }
