@@ -343,7 +343,7 @@ def test_a_table_is_exported_as_csv_and_json(browser: Any, site: Site) -> None:
         assert [(row["name"], row["ready"]) for row in records] == [("keyed", 2)]
         with page.expect_download() as download:
             page.get_by_role("button", name="CSV").click()
-        assert Path(download.value.path()).read_text().startswith("name,type,ready,")
+        assert Path(download.value.path()).read_text().startswith("name,status,type,ready,")
 
 
 def test_the_first_load_is_small_and_comes_from_here_only(browser: Any, site: Site) -> None:
