@@ -8,12 +8,15 @@ from pathlib import Path
 import pytest
 
 import penstock
+from penstock.core import policy as p
 from penstock.core import states as s
 from penstock.core.errors import DamagedJournal, NoJournal, OutOfRange
+from penstock.core.job import Draft
 from penstock.host.boot import boot_id
 from penstock.host.clock import wall_ms
 from penstock.journal.layout import CONSUMER_CHANGED, EVENT_AT, ROW_BYTES, TO_AT
 from penstock.journal.maintenance.backup import copy_log
+from penstock.journal.maintenance.snapshot import Snapshot
 from penstock.journal.real_disk import RealDisk
 from penstock.journal.recovery.check import check_log
 from penstock.journal.recovery.opening import open_log
@@ -203,6 +206,74 @@ def test_a_claim_whose_consumer_is_lost_ends(tmp_path: Path) -> None:
             assert claimed is not None and [job.body for job in claimed] == ["y"]
 
 
+def test_of_two_taken_jobs_of_a_key_the_newest_stays_taken(tmp_path: Path) -> None:
+    with penstock.open(tmp_path) as queue:
+        queue.identify(grace=600)  # Its jobs stay taken when the queue is opened again.
+        tube = queue.tube("t", "utube")
+        tube.put_many(["first", "second"], key="k")
+        job = tube.take()
+        assert job is not None
+        job.ack()
+        assert tube.take() is not None
+    lose(tmp_path, s.ACKED, 0)
+    assert fix(tmp_path).jobs == 2
+    with penstock.open(tmp_path) as queue:
+        check(queue._host.engine)
+        tube = queue.tube("t")
+        assert [job.body for job in tube.jobs("taken")] == ["second"]
+        assert [job.body for job in tube.jobs("ready")] == ["first"]
+        assert tube.take(timeout=0) is None
+
+
+def test_of_two_claims_with_jobs_of_a_key_the_newest_keeps_its_job(tmp_path: Path) -> None:
+    with penstock.open(tmp_path) as queue:
+        tube = queue.tube("t", "utube")
+        for key in ("a", "b"):
+            tube.put_many([f"first {key}", f"second {key}"], key=key)
+        claimed = tube.claim("reader", 1, 10)
+        assert claimed is not None and [job.body for job in claimed] == ["first a", "first b"]
+        claimed[1].delete()
+        queue.ack_claims("reader", 1)
+        assert tube.claim("other", 1, 10) is not None
+    # The row about the acked claim is the last one of its frame.
+    lose(tmp_path, CONSUMER_CHANGED, 1)
+    # The deleted job does not exist again.
+    assert fix(tmp_path).jobs == 3
+    with penstock.open(tmp_path) as queue:
+        check(queue._host.engine)
+        tube = queue.tube("t")
+        assert [job.body for job in tube.jobs("ready")] == ["first a"]
+        claimed = tube.claim("other", 1, 10)
+        assert claimed is not None and [job.body for job in claimed] == ["second a", "second b"]
+
+
+def test_numbers_of_a_tube_whose_rows_are_lost_continue_after_those_of_its_jobs() -> None:
+    """The tube is dropped while a snapshot is taken, and the row about that is lost."""
+    disk = MemoryDisk()
+    life = Life(disk, 1)
+    opened, now = life.opened, life.now
+    tube = opened.engine.create_tube(b"t", p.FIFO, now)
+    opened.engine.put(tube, Draft(b"x"), now)
+    opened.log.commit(now, now)
+    snapshot = Snapshot(disk, opened.log, opened.engine, now, now, rows_max=1)
+    snapshot.slice(now, now)
+    snapshot.write(now, now, last=False)
+    opened.engine.drop(tube, now)
+    opened.log.commit(now, now)
+    opened.log.make_durable(opened.log.written)
+    while snapshot.slice(now, now):
+        snapshot.write(now, now, last=False)
+    snapshot.write(now, now, last=True)
+    snapshot.finish()
+    name = segment_names(disk)[-1]
+    disk.files[name][:100] = bytes(100)
+    assert repair(disk, WALL, "boot").jobs == 1
+    engine = reopen(disk).engine
+    check(engine)
+    (tube,) = engine.tubes.values()
+    assert engine.put(tube, Draft(b"y"), engine.now).local == 1
+
+
 def test_a_repair_issues_no_integer_again_even_if_the_log_was_closed_in_order(tmp_path: Path) -> None:
     with penstock.open(tmp_path) as queue:
         tube = queue.tube("t", "fifottl")
@@ -320,7 +391,7 @@ def test_examining_a_directory_without_identity_reports_problems_and_changes_not
     assert fix(directory).problems == problems
 
 
-@pytest.mark.parametrize("seed", [0, 2])
+@pytest.mark.parametrize("seed", [0, 1, 2])
 def test_a_repair_of_any_damage_leads_to_a_queue_that_opens(seed: int) -> None:
     disk = MemoryDisk()
     life = Life(disk, seed)

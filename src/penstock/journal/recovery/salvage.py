@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict, replace
 from typing import Final
 
@@ -9,8 +10,12 @@ from penstock.core import policy as p
 from penstock.core import restore
 from penstock.core import states as s
 from penstock.core.batches import Consumer
-from penstock.core.job import Job
+from penstock.core.job import NO_KEY, Job
 from penstock.journal.recovery.replay import Replay, ReplayedTube
+from penstock.journal.tube_fields import policy_of
+
+# Sessions are numbered from 1. Recovery returns the taken jobs of this one to their tubes.
+_ENDED_SESSION: Final = 0
 
 # Events that are counted for a job in a state, because the real ones are lost.
 _ARRIVALS: Final = {
@@ -33,9 +38,10 @@ def make_consistent(replay: Replay, now: int) -> None:
         tube, jobs = replay.tubes[at], jobs_of[at]
         assert tube is not None
         _complete_tube(tube, jobs, names, now)
+        _end_claims(replay, jobs)
+        _end_surplus_deliveries(replay, tube, jobs)
         _count_anew(tube, jobs)
         _remove_duplicate_labels(jobs)
-        _end_claims(replay, jobs)
         jobs_of[at] = []
     for jobs in jobs_of:
         # Their tubes were dropped, and the rows about the jobs' ends are lost.
@@ -53,6 +59,8 @@ def _complete_tube(tube: ReplayedTube, jobs: list[Job], names: set[bytes], now: 
         # The tube was dropped and created again, and the row about that is lost.
         tube.name = (tube.name[:60] + b" tube %d" % tube.number).strip()
     names.add(tube.name)
+    # If the row of the tube is lost, a snapshot contains the numbers of its jobs only.
+    tube.next_local = max([tube.next_local, *(job.local + 1 for job in jobs)])
     tube.reserved = max(tube.reserved, tube.next_local)
 
 
@@ -98,3 +106,39 @@ def _end_claims(replay: Replay, jobs: list[Job]) -> None:
             consumer.newest = max(consumer.newest, job.extra.claim)
             replay.open_claims.setdefault(name, [])
             replay.acked_claims.setdefault(name, [])
+
+
+def _end_surplus_deliveries(replay: Replay, tube: ReplayedTube, jobs: list[Job]) -> None:
+    """If more jobs of a key are taken than the tube allows, keep the newest deliveries and let recovery end the others.
+
+    The newest deliveries began after the others had ended. The rows about these ends are lost.
+    """
+    if not jobs:
+        return
+    policy = policy_of(tube.fields["policy"])
+    if policy.keys != p.KEYS_LIMITED:
+        return
+    taken: Counter[bytes] = Counter()
+    for job in sorted(jobs, key=lambda job: job.position, reverse=True):
+        if job.state != s.TAKEN:
+            continue
+        key = replay.keys.get(job.id, NO_KEY)
+        taken[key] += 1
+        if taken[key] <= policy.key_limit:
+            continue
+        if job.extra is not None and job.extra.doomed:
+            # It was deleted while its claim was open.
+            replay.drop(job.id)
+            jobs.remove(job)
+        else:
+            _end_delivery(replay, job)
+
+
+def _end_delivery(replay: Replay, job: Job) -> None:
+    """Let recovery return a taken job to its tube, as if its session had ended."""
+    extra = job.extra
+    if extra is not None:
+        extra.consumer = b""
+        extra.claim = extra.claim_place = 0
+        extra.verdict = None
+    replay.held[job.id] = _ENDED_SESSION
