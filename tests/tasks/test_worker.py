@@ -7,12 +7,15 @@ import logging
 import threading
 import time
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import penstock
+from penstock.tasks.workers import leases
 from penstock.tasks.workers.worker import Worker
+from penstock.testing.clocked_queue import ClockedQueue
 from tests.tasks.running import run_with_worker, until
 
 
@@ -100,39 +103,71 @@ def test_progress_and_logs_arrive_in_order_before_the_result() -> None:
     run_with_worker(app, scenario)
 
 
-def test_heartbeats_keep_a_job_and_silence_loses_it() -> None:
+@pytest.fixture
+def clocked(monkeypatch: pytest.MonkeyPatch) -> ClockedQueue:
+    """A queue whose time a test advances. The heartbeats of tasks use its clock, too."""
+    queue = ClockedQueue()
+    monkeypatch.setattr(leases, "time", SimpleNamespace(monotonic=lambda: queue.clock.ms / 1_000))
+    return queue
+
+
+async def turns() -> None:
+    """Let the other tasks of the event loop run."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+def test_a_ten_minute_task_that_sends_heartbeats_is_delivered_once(clocked: ClockedQueue) -> None:
     app = memory_app()
-    deliveries: list[str] = []
+    app._async_queue = clocked.async_queue
+    attempts: list[int] = []
+
+    @app.task(ttr=30)
+    async def work(ctx: penstock.Context) -> None:
+        attempts.append(ctx.attempt)
+        for _ in range(60):
+            clocked.advance_to(clocked.clock.ms + 10_000)
+            ctx.heartbeat()
+            await turns()
+
+    async def scenario(_: Worker) -> None:
+        assert await (await work.aput()).wait()
+
+    run_with_worker(app, scenario)
+    assert attempts == [1]
+
+
+def test_a_silent_task_is_stopped_and_delivered_again_after_its_ttr(clocked: ClockedQueue) -> None:
+    app = memory_app()
+    app._async_queue = clocked.async_queue
+    begun: list[str] = []
     release = threading.Event()
 
-    @app.task(tube="beating", ttr=0.2, retry="2x then bury")
-    async def beating(ctx: penstock.Context) -> None:
-        deliveries.append("beating")
-        end = time.monotonic() + 1.0  # Five times the ttr.
-        while time.monotonic() < end:
-            ctx.heartbeat()
-            await asyncio.sleep(0.01)
-
-    @app.task(tube="silent", ttr=0.2, retry="2x then bury")
+    @app.task(tube="silent", ttr=30, retry="2x then bury")
     async def silent() -> None:
-        deliveries.append("silent")
-        await asyncio.sleep(60)
+        begun.append("silent")
+        await asyncio.sleep(3_600)
 
-    @app.task(tube="blocked", ttr=0.2, retry="2x then bury")
+    @app.task(tube="blocked", ttr=30, retry="2x then bury")
     def blocked() -> None:
-        deliveries.append("blocked")
+        begun.append("blocked")
         release.wait(60)
 
     async def scenario(_: Worker) -> None:
-        handles = [await task.aput() for task in (beating, silent, blocked)]
-        outcomes = [await handle.wait() for handle in handles]
-        assert [each.outcome for each in outcomes] == ["acked", "buried", "buried"]
+        handles = [await silent.aput(), await blocked.aput()]
+        for attempt in (1, 2):
+            await until(lambda attempt=attempt: len(begun) == 2 * attempt)
+            clocked.advance_to(clocked.clock.ms + 29_000)
+            await turns()
+            assert [each.job.state for each in handles] == ["taken", "taken"]
+            clocked.advance_to(clocked.clock.ms + 2_000)
+        assert [(await each.wait()).outcome for each in handles] == ["buried", "buried"]
 
     try:
-        run_with_worker(app, scenario, concurrency=3)
+        run_with_worker(app, scenario, concurrency=2)
     finally:
         release.set()
-    assert sorted(deliveries) == ["beating", "blocked", "blocked", "silent", "silent"]
+    assert sorted(begun) == ["blocked", "blocked", "silent", "silent"]
 
 
 def test_a_cancel_stops_an_async_task_and_one_that_waits() -> None:
