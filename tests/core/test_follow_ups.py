@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from penstock.core import policy as p
 from penstock.core import states as s
-from penstock.core.errors import CommandError
+from penstock.core.errors import CommandError, JobExists, OutOfRange
 from penstock.core.job import Draft, Job
+from penstock.core.limits import FOLLOW_UPS_MAX
 from penstock.core.states import NOT_TAKEN, OK
 from penstock.core.tasks.follow_ups import open_tubes, settle_then, were_put
 from penstock.core.tube import Tube
@@ -150,6 +151,12 @@ def test_the_unique_value_of_the_settled_job_can_be_used_by_the_next_one(desk: E
 def test_tubes_are_created_only_if_all_puts_are_accepted(desk: EngineHarness) -> None:
     with pytest.raises(CommandError):
         open_tubes(desk.engine, [b"new", b"newer"], [Draft(b"x"), Draft(b"x", ttl_ms=-5)], desk.clock.ms)
+    assert not desk.engine.tubes
+    once = Draft(b"x", unique=b"u", new=True)
+    with pytest.raises(JobExists):  # The second of these puts has the job of the first one.
+        open_tubes(desk.engine, [b"new", b"new"], [once, once], desk.clock.ms)
+    with pytest.raises(OutOfRange):
+        open_tubes(desk.engine, [b"new"] * (FOLLOW_UPS_MAX + 1), [Draft(b"x")] * (FOLLOW_UPS_MAX + 1), desk.clock.ms)
     assert not desk.engine.tubes
     tubes = open_tubes(desk.engine, [b"new", b"newer"], [Draft(b"x")] * 2, desk.clock.ms)
     assert [tube.name for tube in tubes] == [b"new", b"newer"]

@@ -238,6 +238,9 @@ COMMANDS: dict[str, tuple[int, list[str | int]]] = {
     "stage": (WRITE, ["stage", "native", "JOB", "b"]),
     **{name: (WRITE, ["nosuch"]) for name in ("publish", "discard")},
     "publishonce": (WRITE, ["mark", "nosuch"]),
+    "batch create": (WRITE, ["batch"]),
+    "batch seal": (WRITE, ["nosuch"]),
+    "batch info": (READ, ["nosuch"]),
     "claim take": (WRITE, ["nosuch", "consumer", 1]),
     "claim read": (READ, ["consumer", 1]),
     "claim ack": (WRITE, ["consumer", 1]),
@@ -262,7 +265,7 @@ USERS = {"reader": READ, "writer": WRITE, "admin": ADMIN, "tester": DEBUG}
 def test_every_command_has_a_class(owner: Client) -> None:
     first_words = {name.partition(" ")[0] for name in COMMANDS}
     assert {name.decode() for name in owner.ask("COMMAND", "LIST")} == first_words | EVERYBODYS  # type: ignore[union-attr]
-    for family in ("tube", "job", "claim", "journal", "global", "session"):
+    for family in ("tube", "job", "claim", "batch", "journal", "global", "session"):
         members = owner.ask("COMMAND", "DOCS", family)[1][1][::2]  # type: ignore[index]
         assert {name.decode() for name in members} == {
             name.replace(" ", "|") for name in COMMANDS if name.startswith(f"{family} ")

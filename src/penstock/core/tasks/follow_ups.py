@@ -27,30 +27,37 @@ from penstock.core.tube import Tube
 
 def check_follow_ups(engine: Engine, tubes: list[Tube], drafts: list[Draft], now: i64) -> None:
     """Raise an error if one of these puts would be refused: `drafts[i]` into `tubes[i]`. Change nothing."""
-    engine.advance(now)
-    if len(drafts) < 1 or len(drafts) > FOLLOW_UPS_MAX:
-        raise OutOfRange(f"a command may put 1 to {FOLLOW_UPS_MAX} jobs after it has settled one; use a stage for more")
+    _check_together(engine, [tube.name for tube in tubes], drafts, now)
     by_tube: dict[int, list[Draft]] = {}
-    values: set[tuple[int, bytes]] = set()
-    log_bytes: i64 = 0
     for at in range(len(drafts)):
-        tube, draft = tubes[at], drafts[at]
+        tube = tubes[at]
         if tube.driven:
             raise tube.lacks("puts that follow another command: its driver puts one job at a time")
-        by_tube.setdefault(tube.slot, []).append(draft)
-        log_bytes += draft.log_bytes()
-        for value in (draft.unique, draft.dedup):
-            if value is not None and draft.new and (int(tube.slot), value) in values:
-                raise JobExists()
-            if value is not None:
-                values.add((int(tube.slot), value))
-    if puts_bytes(len(drafts), log_bytes) > BATCH_BYTES_MAX:
-        raise BodyTooLarge(f"the jobs of one command may have {BATCH_BYTES_MAX} bytes in all; put fewer at a time")
-    engine.check_room(len(drafts), log_bytes)
+        by_tube.setdefault(tube.slot, []).append(drafts[at])
     for slot, some in by_tube.items():
         there = engine.tube_at(slot)
         assert there is not None
         engine._check_many(there, some, now, 0)
+
+
+def _check_together(engine: Engine, names: list[bytes], drafts: list[Draft], now: i64) -> None:
+    """Raise an error if these puts would be refused together, even if each of them would be accepted alone."""
+    engine.advance(now)
+    if len(drafts) < 1 or len(drafts) > FOLLOW_UPS_MAX:
+        raise OutOfRange(f"a command may put 1 to {FOLLOW_UPS_MAX} jobs after it has settled one; use a stage for more")
+    values: set[tuple[bytes, bytes]] = set()
+    log_bytes: i64 = 0
+    for at in range(len(drafts)):
+        draft = drafts[at]
+        log_bytes += draft.log_bytes()
+        for value in (draft.unique, draft.dedup):
+            if value is not None and draft.new and (names[at], value) in values:
+                raise JobExists()
+            if value is not None:
+                values.add((names[at], value))
+    if puts_bytes(len(drafts), log_bytes) > BATCH_BYTES_MAX:
+        raise BodyTooLarge(f"the jobs of one command may have {BATCH_BYTES_MAX} bytes in all; put fewer at a time")
+    engine.check_room(len(drafts), log_bytes)
 
 
 def hold_refusal(engine: Engine, session: Session, job: Job) -> int:
@@ -63,6 +70,7 @@ def open_tubes(engine: Engine, names: list[bytes], drafts: list[Draft], now: i64
 
     If one of the puts would be refused, raise an error and create no tube.
     """
+    _check_together(engine, names, drafts, now)
     there = [at for at in range(len(names)) if names[at] in engine.tubes]
     if there:
         check_follow_ups(engine, [engine.tubes[names[at]] for at in there], [drafts[at] for at in there], now)
