@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 import penstock
 from penstock.cli.cluster_nodes import connect_to_node, list_nodes
-from penstock.cli.commands import cluster_rehome
+from penstock.cli.commands.cluster.rehome import RemainingNodes
 from penstock.cli.main import app
 from penstock.cli.targets import Target
 from tests.ports import free_port
@@ -463,7 +463,7 @@ def test_a_standby_gets_an_epoch_greater_than_every_nodes(three: Cluster) -> Non
         known = {node["node"]: node for node in list_nodes(queue) if "handshake" not in node["flags"]}
     # The last node that is asked has given this epoch to another standby.
     assert max(three.nodes, key=lambda node: node.id).ask("CLUSTER", "EPOCH", lost, 5) == 5
-    epoch = cluster_rehome.RemainingNodes(target, lost, known).agree_on_next(1)
+    epoch = RemainingNodes(target, lost, known).agree_on_next(1)
     assert epoch > 5 and [node.ask("CLUSTER", "EPOCH", lost) for node in three.nodes] == [epoch] * 3
 
 
