@@ -42,8 +42,9 @@ from penstock.tasks.context import Context, RunningJob
 from penstock.tasks.declaration import RESULT_TTL_S, TaskDeclaration, TaskOptions
 from penstock.tasks.failures import BadTask
 from penstock.tasks.handle import AsyncHandle, Handle
-from penstock.tasks.message import Codec, process_name
+from penstock.tasks.message import TASK, Codec, next_tasks, process_name
 from penstock.tasks.middleware import Middleware, Pipeline
+from penstock.tasks.steps import Steps, place_of
 from penstock.tasks.task import AsyncTask, BaseTask, Task
 from penstock.tasks.testing import TestQueue
 from penstock.tasks.tubes import DeclaredTube, declared_tubes, is_newer, version_key
@@ -230,7 +231,7 @@ class App:
         def declare(task: T) -> T:
             if not isinstance(task, BaseTask):
                 raise BadTask("write @app.cron(…) above @app.task, because it needs a task")
-            call = TaskCall(task, task.signature.bind((), dict(arguments or {})), {})
+            call: TaskCall[Any] = TaskCall(task, task.signature.bind((), dict(arguments or {})), {})
             self.schedules.append(ScheduledCall(task.name if name is None else name, expression, tz, catch_up, call))
             self.schedules[-1].check()
             return task
@@ -344,7 +345,7 @@ class App:
         self.pipeline.before_put(call, cast("dict[str, str | bytes]", options["headers"]))
         job = tube.put(body, **options)
         self.pipeline.after_put(call, job.id)
-        return self._done(Handle(self.queue, job, call.task))
+        return self._done(Handle(self.queue, job, call.task, self._steps(call, job.id)))
 
     async def aput(self, call: TaskCall[R]) -> AsyncHandle[R]:
         """Put the job of a call, for asyncio. Return its handle."""
@@ -353,7 +354,7 @@ class App:
         self.pipeline.before_put(call, cast("dict[str, str | bytes]", options["headers"]))
         job = await tube.put(body, **options)
         self.pipeline.after_put(call, job.id)
-        return await self._adone(AsyncHandle(self.async_queue, job, call.task))
+        return await self._adone(AsyncHandle(self.async_queue, job, call.task, self._steps(call, job.id)))
 
     def put_many(self, calls: Iterable[TaskCall[R]]) -> list[Handle[R]]:
         """Put a job for each call. The jobs of one tube are put together, all or none of them."""
@@ -364,7 +365,7 @@ class App:
             jobs = tube.put_many([self._new_job(listed[at], tube.policy) for at in places])
             for at, job in zip(places, jobs, strict=True):
                 self.pipeline.after_put(listed[at], job.id)
-                handles[at] = self._kept(Handle(self.queue, job, listed[at].task))
+                handles[at] = self._kept(Handle(self.queue, job, listed[at].task, self._steps(listed[at], job.id)))
         if self._test is not None:
             self._test.after_put()
         return [handles[at] for at in range(len(listed))]
@@ -378,7 +379,8 @@ class App:
             jobs = await tube.put_many([self._new_job(listed[at], tube.policy) for at in places])
             for at, job in zip(places, jobs, strict=True):
                 self.pipeline.after_put(listed[at], job.id)
-                handles[at] = self._kept(AsyncHandle(self.async_queue, job, listed[at].task))
+                handle = AsyncHandle(self.async_queue, job, listed[at].task, self._steps(listed[at], job.id))
+                handles[at] = self._kept(handle)
         if self._test is not None:
             await self._test.after_aput()
         return [handles[at] for at in range(len(listed))]
@@ -428,7 +430,7 @@ class App:
 
     def _kept(self, handle: H) -> H:
         """Return the handle. In memory, remember it, so that it learns that its job was acked."""
-        if self._handles is not None:
+        if self._handles is not None and not handle.follows_chain:
             self._handles[handle.id] = handle
         return handle
 
@@ -442,12 +444,23 @@ class App:
     def handle(self, id: str) -> Handle[Any]:
         """Return the handle of a job by its id. Raises UnknownJob if the job no longer exists."""
         job = self.queue.job(id)
-        return Handle(self.queue, job, self.tasks.get(job.headers.get("task", "")))
+        return Handle(self.queue, job, *self._place_of(job.id, job.headers))
 
     async def ahandle(self, id: str) -> AsyncHandle[Any]:
         """Return the handle of a job by its id, for asyncio."""
         job = await self.async_queue.job(id)
-        return AsyncHandle(self.async_queue, job, self.tasks.get(job.headers.get("task", "")))
+        return AsyncHandle(self.async_queue, job, *self._place_of(job.id, job.headers))
+
+    def _steps(self, call: TaskCall[Any], id: str) -> Steps | None:
+        """Return the steps of the chain that was put as this job; None if it is not a chain."""
+        return Steps(id, 1, [call.task, *(self.tasks.get(step["task"]) for step in call.later)]) if call.later else None
+
+    def _place_of(self, id: str, headers: Mapping[str, str]) -> tuple[TaskDeclaration[Any] | None, Steps | None]:
+        """Return the task of a job, and the steps of its chain from there on."""
+        task = self.tasks.get(headers.get(TASK, ""))
+        later = next_tasks(headers)
+        first, number, _ = place_of(id, headers)
+        return task, Steps(first, number, [task, *(self.tasks.get(name) for name in later)]) if later else None
 
     # Tubes
 

@@ -59,7 +59,9 @@ class Attempt:
         "error",
         "handle",
         "job",
+        "later",
         "make_link",
+        "next_step",
         "reason",
         "reporter",
         "reports",
@@ -81,6 +83,8 @@ class Attempt:
         self.reason = ""
         self.delay: Seconds | None = None
         self.result: EncodedBody | None = None
+        self.later: Any = ()  # The later steps of its chain, as they are stored.
+        self.next_step: TaskCall[Any] | None = None  # The next step of its chain, if this one has succeeded.
         self.handle: asyncio.Task[None] | None = None  # The asyncio task of an async function.
         self.thread = 0  # The id of the thread of a plain function.
         self.slot = -1  # The place in the state file of the process, while it runs.
@@ -94,7 +98,8 @@ class Attempt:
     @property
     def puts(self) -> Sequence[TaskCall[Any]]:
         """The calls to be put together with the ack of the job."""
-        return () if self.context is None else cast(list[TaskCall[Any]], self.context.puts)
+        puts: Sequence[TaskCall[Any]] = () if self.context is None else cast(list[TaskCall[Any]], self.context.puts)
+        return puts if self.next_step is None else (*puts, self.next_step)
 
     def make_context(self) -> Context:
         """Return the context of this attempt."""

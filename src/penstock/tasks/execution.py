@@ -7,11 +7,14 @@ every failure of user code becomes an ending.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 from penstock.core.errors import BadAnswer
 from penstock.tasks import message
 from penstock.tasks.attempt import Attempt, Ending
+from penstock.tasks.chain import BadStep, next_step
+from penstock.tasks.declaration import TaskDeclaration
 from penstock.tasks.failures import BadArguments, Bury, Discard, Retry, reason_of
 from penstock.tasks.middleware import Pipeline
 from penstock.tasks.values import plain
@@ -20,7 +23,8 @@ from penstock.tasks.values import plain
 class Execution:
     """Runs attempts of the tasks of an app."""
 
-    def __init__(self, middleware: Pipeline, codec: message.Codec) -> None:
+    def __init__(self, tasks: Mapping[str, TaskDeclaration[Any]], middleware: Pipeline, codec: message.Codec) -> None:
+        self._tasks = tasks
         self._middleware = middleware
         self._codec: message.Codec = codec
 
@@ -72,12 +76,19 @@ class Execution:
     def _succeed(self, attempt: Attempt, result: Any) -> None:
         if attempt.ending != Ending.NONE:
             return  # It timed out or was lost meanwhile.
-        if result is None and not attempt.task.always_stores_result:
+        headers = attempt.job.headers
+        # The job of a step is kept with its result, also if it has none, so that handles can follow the chain.
+        if result is None and not attempt.task.always_stores_result and message.STEP not in headers:
             attempt.ending = Ending.ACK
             return
         try:
-            attempt.result = message.encode_value(plain(result), self._codec)
+            kept = plain(result)
+            attempt.result = message.encode_value(kept, self._codec)
+            if message.NEXT in headers:
+                attempt.next_step = next_step(attempt.job, attempt.later, kept, self._tasks)
             attempt.ending = Ending.RESULT
+        except BadStep as error:
+            attempt.ending, attempt.reason = Ending.BURY, str(error)
         except Exception as error:
             # Another attempt would end in the same way.
             attempt.ending, attempt.reason = Ending.BURY, f"its result cannot be stored: {error}"
@@ -93,7 +104,8 @@ def _arguments(attempt: Attempt) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the arguments of the call. End the attempt if the body of the job does not match the parameters."""
     signature = attempt.task.signature
     try:
-        given = signature.from_plain(attempt.job.body)
+        stored, attempt.later = message.split_body(attempt.job.body, attempt.job.headers)
+        given = signature.from_plain(stored)
     except (BadArguments, BadAnswer) as error:
         # Another attempt would end in the same way.
         attempt.ending, attempt.reason = Ending.BURY, f"bad arguments: {error}"

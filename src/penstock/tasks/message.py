@@ -6,7 +6,13 @@
     header tags          words of the producer, separated by commas; only if there are any
     header attempt       the attempt that put the job, if a task has put it; the first attempt is 1
     header parent        the id of the job that put it, if a task has put it
+    header step          the number of this step of a chain and the number of all its steps: 2/3
+    header next          the names of the tasks of the following steps: upload > notify
+    header chain         the id of the job of the first step, in those of the following steps
     header traceparent   the trace context, in W3C's format; only if there is a trace
+
+If a job has the header `next`, its body is a list of two: the map, and a list of the following steps (chain.py). They
+are in the body because headers are limited to a few KB.
 
 The attempt that runs is not a header: it is the number of deliveries of the job.
 """
@@ -17,13 +23,13 @@ import functools
 import json
 import os
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Literal
 
 from penstock.core.errors import WrongType
 from penstock.core.job import BODY_JSON, BODY_MSGPACK
 from penstock.options import EncodedBody
-from penstock.tasks.failures import BadArguments
+from penstock.tasks.failures import BadArguments, BadTask
 from penstock.tasks.progress import Progress
 from penstock.tasks.values import plain
 from penstock.wire.msgpack import VALUE_DEPTH_MAX, pack
@@ -35,6 +41,11 @@ PRODUCER: Final = "producer"
 TAGS: Final = "tags"
 ATTEMPT: Final = "attempt"
 PARENT: Final = "parent"
+STEP: Final = "step"
+NEXT: Final = "next"
+CHAIN: Final = "chain"
+
+_NEXT_SEPARATOR: Final = " > "
 
 # A msgpack body is an array of fields (wire/bodies.py). This is the head of an array of one.
 _ONE_FIELD: Final = b"\x91"
@@ -61,6 +72,27 @@ def task_headers(task: str, tags: Iterable[str]) -> dict[str, str | bytes]:
 def child_headers(parent: str, attempt: int) -> dict[str, str]:
     """Return the headers of a job that a task puts: the job of that task, and the attempt."""
     return {PARENT: parent, ATTEMPT: str(attempt)}
+
+
+def next_header(tasks: Sequence[str]) -> str:
+    """Return the header `next` for these tasks."""
+    if wrong := [name for name in tasks if _NEXT_SEPARATOR in name]:
+        raise BadTask(f"a task whose name contains {_NEXT_SEPARATOR!r} cannot be a later step of a chain: {wrong[0]!r}")
+    return _NEXT_SEPARATOR.join(tasks)
+
+
+def next_tasks(headers: Mapping[str, str]) -> list[str]:
+    """Return the names of the tasks of the following steps of a chain."""
+    return headers[NEXT].split(_NEXT_SEPARATOR) if NEXT in headers else []
+
+
+def split_body(body: Any, headers: Mapping[str, str]) -> tuple[Any, Any]:
+    """Return the stored arguments of a job, and the stored steps that follow it in its chain."""
+    if NEXT not in headers:
+        return body, []
+    if not isinstance(body, list) or len(body) != 2:
+        raise BadArguments("the body of a job with the header next is a list: the arguments, and the next steps")
+    return body[0], body[1]
 
 
 def tags_of(headers: Mapping[str, str]) -> list[str]:

@@ -54,7 +54,7 @@ class TestQueue:
         self._tasks = tasks
         self._producer = producer
         self._middleware = middleware
-        self._execution = Execution(middleware, codec)
+        self._execution = Execution(tasks, middleware, codec)
         self._swap = swap
         self._inline = inline
         self._clocked = ClockedQueue()
@@ -83,7 +83,9 @@ class TestQueue:
         while cursor or not begun:
             begun = True
             jobs, cursor = self.queue.scan(cursor, states=("ready", "delayed", "taken"), count=_PAGE_JOBS)
-            found += [job.body for job in jobs if name is None or job.headers.get(message.TASK) == name]
+            for job in jobs:
+                if name is None or job.headers.get(message.TASK) == name:
+                    found.append(message.split_body(job.body, job.headers)[0])
         return found
 
     def drain(self, advance: Seconds = 0, *, limit: int = 100_000) -> int:

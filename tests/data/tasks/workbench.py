@@ -66,3 +66,9 @@ def count(ctx: penstock.Context, to: int, seconds: float) -> int:
         ctx.progress(number, to)
         time.sleep(seconds)
     return to
+
+
+@app.task(tube="steps", retry="100x then bury")
+def step(ctx: penstock.Context, level: int, chain: int) -> int:
+    mark("steps", f"{chain} {level} {ctx.job.id}")
+    return level + 1

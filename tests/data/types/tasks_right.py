@@ -24,6 +24,11 @@ async def send(ctx: penstock.Context, to: str) -> str:
 def report(ctx: penstock.Context, *, day: int) -> None: ...
 
 
+@app.task
+def name(number: int | str, prefix: str) -> str:
+    return f"{prefix}{number}"
+
+
 def put() -> str:
     total: int = add.put(1, y=2).result()
     direct: int = add(total)
@@ -31,6 +36,12 @@ def put() -> str:
     send.at(datetime(2030, 1, 1, tzinfo=UTC)).put("ann")
     many: list[penstock.Handle[int]] = add.put_many(add.call(number) for number in range(direct))
     report.put(day=len(many))
+    chained: penstock.Handle[str] = app.put(add.call(1).pipe(name, prefix="n").then(send.call("ann")))
+    piped: penstock.Handle[str] = app.put(add.call(1).pipe(name.with_options(priority=1), "n"))
+    app.put_many(
+        [add.call(1).then(name.call(2, "n")), name.call(1, prefix="n"), report.call(day=1).then(send.call("a"))]
+    )
+    print(chained.result() + piped.result())
     for each in later.stream():
         print(each.fraction)
     return later.wait().reason

@@ -25,6 +25,12 @@ send.put(to=1)  # wrong
 send.put()  # wrong
 send.put(ctx=None, to="ann")  # wrong
 add.put_many(send.call("ann") for _ in range(3))  # wrong
+add.call(1).then(send.call(to=1))  # wrong
+add.call(1).then(send)  # wrong
+add.call(1).pipe(send)  # wrong
+add.call(1).pipe(add, y="1")  # wrong
+add.call(1).pipe(add, z=1)  # wrong
+result: str = app.put(add.call(1).pipe(add, y=2)).result()  # wrong
 
 
 async def put() -> None:

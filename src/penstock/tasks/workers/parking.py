@@ -24,9 +24,14 @@ _RELEASE_S: Final = 30
 _PAGE_JOBS: Final = 1_000
 
 
+def parking_name(tube: str, task: str) -> str:
+    """Return the name of the parking tube for jobs of a tube and a task."""
+    return f"{tube}{_INFIX}{task}"
+
+
 async def park(queue: api_async.AsyncQueue, job: api_async.AsyncJob, task: str) -> None:
     """Move a taken job of an unknown task to its parking tube."""
-    name = f"{job.tube}{_INFIX}{task or '?'}"
+    name = parking_name(job.tube, task or "?")
     _log.warning("unknown task: task=%s job=%s parked_in=%s", task, job.id, name)
     try:
         source = await queue.find_tube(job.tube)

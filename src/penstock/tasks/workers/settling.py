@@ -131,8 +131,7 @@ class Settler:
 
     async def _follow_ups(self, attempt: Attempt) -> list[tuple[str, NewJob]]:
         """Return the jobs that the task asked to put when it succeeds."""
-        context = attempt.context
-        headers = {} if context is None else message.child_headers(context.job.id, context.attempt)
+        headers = message.child_headers(attempt.job.id, attempt.job.deliveries)
         return [await self._producer.follow_up(call, headers) for call in attempt.puts]
 
 

@@ -74,7 +74,7 @@ class Worker:
         self._parking: set[asyncio.Task[None]] = set()
         self._rate = 0.0  # Ends per second, smoothed.
         self._rate_at = self._loop.time()
-        self._runner = Runner(Execution(middleware, codec), concurrency, state, self._on_ended)
+        self._runner = Runner(Execution(tasks, middleware, codec), concurrency, state, self._on_ended)
         self._settler = Settler(queue, middleware, producer, self._on_settled)
         self._leases = Leases(self._loop, self._ttr_s, self._on_lost)
         self._idle = asyncio.Event()
@@ -172,8 +172,9 @@ class Worker:
         for job in jobs:
             headers = job.headers
             task = self._tasks.get(headers[message.TASK]) if message.TASK in headers else self._only_task(job.tube)
-            if task is None:
-                self._park(job, headers.get(message.TASK, ""))
+            unknown = headers.get(message.TASK, "") if task is None else self._unknown_next(headers)
+            if task is None or unknown:
+                self._park(job, unknown)
                 continue
             attempt = Attempt(job, task, now)
             attempt.make_link = self._leases.link
@@ -182,6 +183,13 @@ class Worker:
         if attempts:
             self._idle.clear()
             self._runner.submit(attempts)
+
+    def _unknown_next(self, headers: Mapping[str, str]) -> str:
+        """Return the task of the next step of a chain if this worker does not know it, and so cannot put it."""
+        if message.NEXT not in headers:
+            return ""
+        name = message.next_tasks(headers)[0]
+        return "" if name in self._tasks else name
 
     def _only_task(self, tube: str) -> TaskDeclaration[Any] | None:
         """Return the only task of a tube, for jobs that a client without tasks has put; None if it has several."""
