@@ -20,7 +20,7 @@ import penstock
 from penstock.cli.cluster_nodes import wait_for
 from penstock.cli.demos import crawler
 from penstock.cli.demos.crawl_demo import produce
-from penstock.cli.demos.spark_demo import server
+from penstock.cli.demos.demo_server import server
 
 ROOT = Path(__file__).parent.parent
 IMAGES = ROOT / "docs" / "images"

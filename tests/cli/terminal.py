@@ -20,6 +20,8 @@ PENSTOCK = [sys.executable, "-c", "from penstock.cli.main import main; main()"]
 _AT_A_TERMINAL = """
 import fcntl, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+"""
+_MAIN = """
 from penstock.cli.main import main
 main()
 """
@@ -28,11 +30,12 @@ main()
 class Terminal:
     """`penstock` with these arguments, running in a terminal."""
 
-    def __init__(self, home: Path, *words: str) -> None:
+    def __init__(self, home: Path, *words: str, first: str = "") -> None:
+        """`first` is code that the program runs before `penstock`."""
         self._ours, theirs = pty.openpty()
         env = environment() | {"TERM": "dumb", "XDG_STATE_HOME": str(home), "INPUTRC": os.devnull, "COLUMNS": "200"}
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _AT_A_TERMINAL, *words],
+            [sys.executable, "-c", _AT_A_TERMINAL + first + _MAIN, *words],
             **dict.fromkeys(["stdin", "stdout", "stderr"], theirs),
             env=env,
             start_new_session=True,
@@ -58,6 +61,11 @@ class Terminal:
         status = Path(f"/proc/{self._process.pid}/status")
         wait_for(lambda: "State:\tS" in status.read_text())
         self.key("\x03")
+
+    def close(self) -> int:
+        """Close the window of the terminal. Return the exit code of the program."""
+        os.close(self._ours)
+        return self._process.wait(PATIENCE_S)
 
     def type(self, line: str, end: str) -> str:
         """Type a line and return the output up to the next prompt."""

@@ -41,7 +41,7 @@ def demo(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     with open(place / "shown", "w") as shown, pytest.MonkeyPatch.context() as patch:
         # One page in a million fails three times by chance, and would be given up in addition to the broken ones.
         patch.setattr(crawler, "FAILING_SHARE", 0)
-        assert spark_demo.run(Console(file=shown, width=110), PAGES, place) == 0
+        assert spark_demo.run_in(place, Console(file=shown, width=110), PAGES) == 0
     return place
 
 

@@ -1,9 +1,11 @@
-"""`penstock demo`: a crawler, with a server, Spark, the pipeline and a report, or in one process without Spark."""
+"""`penstock demo`: a crawler, with a server, Spark, the pipeline and a report, or without Spark."""
 
 from __future__ import annotations
 
 import dataclasses
+import tempfile
 import threading
+from pathlib import Path
 
 from rich.console import Console
 
@@ -11,6 +13,8 @@ import penstock
 from penstock.api import Queue, Tube
 from penstock.cli.demos import crawler
 from penstock.cli.demos.crawler import Page, Visits
+from penstock.cli.demos.demo_server import can_show_dashboard, server, show_dashboard
+from penstock.cli.targets import connect
 
 
 def run(pages: int = crawler.PAGES, shows_dashboard: bool = False) -> int:
@@ -28,20 +32,41 @@ def run(pages: int = crawler.PAGES, shows_dashboard: bool = False) -> int:
     except spark_demo.SparkUnavailable as why:
         sentence = f"Spark is not available ({why}), so the demo runs without it.\n"
         console.print(sentence, soft_wrap=True, markup=False)
+        if shows_dashboard and can_show_dashboard(console):
+            return run_with_dashboard(console, pages)
         return run_in_one_process(console, pages)
 
 
 def run_in_one_process(console: Console, pages: int = crawler.PAGES) -> int:
     """Run the crawler in one process, without Spark. Return the same exit code as `run`."""
-    console.print(
-        f"A crawler: {pages:,} pages of {crawler.DOMAINS} domains, {crawler.WORKERS} workers, one process, only "
-        "Python.\nFirst through a fifo, then through a utube whose key is the domain.\n"
-    )
-    work_list = crawler.make_pages(pages)
+    _introduce(console, pages, "one process, only Python")
     with penstock.open(":memory:") as queue:
-        fifo, utube = crawler.tubes(queue)
-        through_fifo = _crawl(queue, fifo, work_list, console)
-        through_utube = _crawl(queue, utube, work_list, console)
+        return _run_without_spark(queue, console, pages)
+
+
+def run_with_dashboard(console: Console, pages: int = crawler.PAGES) -> int:
+    """Run the crawler with a server, without Spark. Keep the dashboard open until Ctrl-C."""
+    _introduce(console, pages, "a server")
+    with tempfile.TemporaryDirectory(prefix="penstock-demo-") as home, server(Path(home)) as url:
+        with connect(url) as queue:
+            code = _run_without_spark(queue, console, pages)
+        console.print()
+        show_dashboard(console, url)
+    return code
+
+
+def _introduce(console: Console, pages: int, where: str) -> None:
+    console.print(
+        f"A crawler: {pages:,} pages of {crawler.DOMAINS} domains, {crawler.WORKERS} workers, {where}.\n"
+        "First through a fifo, then through a utube whose key is the domain.\n"
+    )
+
+
+def _run_without_spark(queue: Queue, console: Console, pages: int) -> int:
+    work_list = crawler.make_pages(pages)
+    fifo, utube = crawler.tubes(queue)
+    through_fifo = _crawl(queue, fifo, work_list, console)
+    through_utube = _crawl(queue, utube, work_list, console)
     return 0 if crawler.conclude(work_list, through_fifo, through_utube, console) else 1
 
 

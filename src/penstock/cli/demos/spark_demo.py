@@ -7,25 +7,22 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import socket
-import subprocess
-import sys
+import shutil
 import tempfile
 import time
 import webbrowser
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from penstock._extras import not_installed
 from penstock.cli.commands.pipeline.report import write_page
 from penstock.cli.demos import crawler
 from penstock.cli.demos.crawler import Page, Visits, conclusion, domain_results
+from penstock.cli.demos.demo_server import can_show_dashboard, server, show_dashboard
 from penstock.cli.targets import connect
 
 if TYPE_CHECKING:
@@ -51,17 +48,27 @@ def start_spark() -> SparkSession:
         raise SparkUnavailable(f"Spark did not start: {' '.join(str(error).split())[:200]}") from None
 
 
-def run(
-    console: Console, pages: int = crawler.PAGES, directory: Path | None = None, shows_dashboard: bool = False
-) -> int:
-    """Run the full demo. Return 0 if the demo and the audit found no violation.
+def run(console: Console, pages: int = crawler.PAGES, shows_dashboard: bool = False) -> int:
+    """Run the full demo in a new directory. The lake and the report stay there, unless the demo is interrupted.
 
-    With `shows_dashboard`, and at a terminal, the dashboard stays open until Ctrl-C.
+    With `shows_dashboard`, and at a terminal, the dashboard stays open until Ctrl-C. Return 0 if the demo and the audit
+    found no violation.
     """
+    place = Path(tempfile.mkdtemp(prefix="penstock-demo-"))
+    try:
+        code = run_in(place, console, pages, shows_dashboard)
+    except BaseException:
+        shutil.rmtree(place, ignore_errors=True)
+        raise
+    shutil.rmtree(place / "queue", ignore_errors=True)
+    return code
+
+
+def run_in(place: Path, console: Console, pages: int, shows_dashboard: bool = False) -> int:
+    """Run the full demo in this directory."""
     began = time.monotonic()
     with step(console, "Starting Spark", "Spark has started"):
         spark = start_spark()
-    place = directory or Path(tempfile.mkdtemp(prefix="penstock-demo-"))
     work_list = crawler.make_pages(pages)
     with server(place / "queue") as url, connect(url) as queue:
         fifo, utube = crawler.tubes(queue)
@@ -83,28 +90,9 @@ def run(
         console.print(f"\nThe demo took {seconds:.0f} seconds. Report: {report}", soft_wrap=True, markup=False)
         if console.is_terminal and (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
             webbrowser.open(report.as_uri())
-        if console.is_terminal and shows_dashboard:
-            show_dashboard(console, url, place / "lake")
+        if shows_dashboard and can_show_dashboard(console):
+            show_dashboard(console, url, "--lake", str(place / "lake"))
     return 0 if kept and not verdict.broken else 1
-
-
-def show_dashboard(console: Console, url: str, lake: Path) -> None:
-    """Serve the dashboard of the demo's server until the user presses Ctrl-C."""
-    from penstock.cli.dashboard_process import PACKAGES, end, spawn
-
-    if missing := [name for name in PACKAGES if find_spec(name) is None]:
-        console.print(f"The dashboard is not shown: {not_installed(missing[0], 'dashboard')}.", soft_wrap=True)
-        return
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    dashboard = spawn(url, port, "--lake", str(lake), "--quiet")
-    try:
-        console.print(f"Dashboard: http://127.0.0.1:{port} (Ctrl-C ends the demo)", soft_wrap=True)
-        dashboard.wait()
-    except KeyboardInterrupt:
-        console.print()
-    finally:
-        end(dashboard)
 
 
 @contextmanager
@@ -114,32 +102,6 @@ def step(console: Console, doing: str, done: str) -> Iterator[None]:
     with console.status(f"{doing} …"):
         yield
     console.print(f"{done}: {time.monotonic() - began:.1f} s")
-
-
-@contextmanager
-def server(directory: Path) -> Iterator[str]:
-    """Run a server for the demo on a free port, and yield its URL."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    words = ["--port", str(port), "--iproto-port", "0", "--bind", "127.0.0.1", "--dir", str(directory)]
-    command = [sys.executable, "-m", "penstock", "serve", *words]
-    # Settings in the environment may be meant for another server.
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
-    with subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as process:
-        assert process.stdout is not None
-        said = ""
-        for said in process.stdout:
-            if " server started: " in said:
-                break
-        else:
-            raise ConnectionError(f"the server did not start: {said.strip()}")
-        try:
-            yield f"penstock://127.0.0.1:{port}"
-        finally:
-            process.terminate()
-            process.wait()
 
 
 def enqueue(spark: SparkSession, url: str, pages: list[Page], fifo: str, utube: str) -> None:
