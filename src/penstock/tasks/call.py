@@ -64,6 +64,8 @@ class TaskCall(Generic[R]):
         The queue acks the job of a step and puts the next one in one commit, so a crash neither loses nor repeats a
         step. A step that fails for good ends the chain.
         """
+        if not isinstance(call, TaskCall):
+            raise BadTask(f"then takes a call, such as send.call(…), not {type(call).__name__}; see also pipe")
         later = (*self.later, call._step(), *call.later)
         if len(later) >= STEPS_MAX:
             raise OutOfRange(f"a chain has at most {STEPS_MAX} steps; put further ones from a task, with ctx.put")
@@ -74,6 +76,8 @@ class TaskCall(Generic[R]):
 
         The other arguments follow: `resize.call("a.png").pipe(upload, bucket="x")`.
         """
+        if not hasattr(task, "call"):
+            raise BadTask(f"pipe takes a task and its other arguments, not {type(task).__name__}")
         return self.then(task.call(cast(R, RESULT), *args, **kwargs))
 
     def _step(self) -> dict[str, Any]:
