@@ -102,6 +102,32 @@ def test_a_snapshot_and_the_log_since_it_began_are_the_whole_log(seed: int, memo
         disk = trimmed.copy()
 
 
+def test_a_tube_that_is_dropped_at_any_moment_of_a_snapshot_leaves_the_dedup_ids_of_other_tubes_in_it() -> None:
+    moment, complete = 0, False
+    while not complete:
+        disk = MemoryDisk()
+        opened = reopen(disk)
+        engine = opened.engine
+        for name in (b"a", b"b"):
+            tube = engine.create_tube(name, p.FIFO, WALL)
+            for number in range(3):
+                engine.delete(engine.put(tube, Draft(b"", dedup=b"%d" % number), WALL), WALL)
+        snapshot = Snapshot(disk, opened.log, engine, WALL, WALL, rows_max=1)
+        slices, more = 0, True
+        while more:
+            if slices == moment:
+                engine.drop(engine.tubes[b"a"], WALL)
+            more = snapshot.slice(WALL, WALL)
+            snapshot.write(WALL, WALL, last=not more)
+            slices += 1
+        snapshot.finish()
+        dedups = reopen(disk).engine.tubes[b"b"].dedups
+        assert dedups is not None and [dedup for dedup, _, _ in dedups.entries()] == [b"0", b"1", b"2"]
+        complete = slices <= moment
+        moment += 1
+    assert moment > 10
+
+
 @pytest.mark.parametrize("ended", [True, False])
 @pytest.mark.parametrize("snapshot", [True, False])
 def test_numbers_that_jobs_brought_and_their_states_survive(ended: bool, snapshot: bool) -> None:

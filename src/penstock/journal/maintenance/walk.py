@@ -130,6 +130,9 @@ class EngineWalk:
                 self._notes = list(self._engine.notes)
                 return
             tube = self._engine.tubes_by_number[number]
+            if number != self._next:
+                # The tube in which the last slice stopped was dropped.
+                self._next_put = 0
             self._next = number
             if tube.dedups is not None and not tube.temporary:
                 self._next_put, puts = tube.dedups.some(self._next_put, self._rows_max - self.writer.rows)
