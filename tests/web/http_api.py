@@ -75,9 +75,9 @@ class Api:
         return self.raw(b"\r\n".join(lines) + b"\r\n\r\n")
 
     @contextmanager
-    def events(self, query: str = "", **options: Any) -> Iterator[Iterator[tuple[str, Any]]]:
+    def events(self, query: str = "", path: str = "/events", **options: Any) -> Iterator[Iterator[tuple[str, Any]]]:
         """Open an event stream. Return an iterator over the names and data of its events."""
-        with self.http.stream("GET", f"/events{query}", **options) as answer:
+        with self.http.stream("GET", f"{path}{query}", **options) as answer:
             assert answer.status_code == 200, answer.read()
             yield _events(answer.iter_lines())
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -132,3 +133,38 @@ def test_the_journal_can_be_followed(api: Api, tube: str) -> None:
         api.post(f"/tubes/{tube}/jobs", {"body": {"n": 1}})
         data = next(line for line in lines if line.startswith("data: ") and '"put"' in line)
         assert f'"tube":"{tube}"' in data
+
+
+def test_many_streams_of_the_journal_share_one_reader(node: Server) -> None:
+    with serving(node.port, tick_s=0.2) as api, ExitStack() as stack:
+        api.post("/tubes", {"name": "read-once"})
+        journals = api.app.state.api.journals
+        streams = [stack.enter_context(api.events(path="/journal/stream")) for _ in range(10)]
+        for events in streams:
+            until(events, "events")
+        api.post("/tubes/read-once/jobs", {"body": 1})
+
+        def has_put(name: str, data: Any) -> bool:
+            newest = data["events"][0] if name == "events" and data["events"] else {}
+            return (newest.get("event"), newest.get("tube")) == ("put", "read-once")
+
+        read = []
+        for events in streams:
+            put = next(data for name, data in events if has_put(name, data))
+            read.append([put, *(until(events, "tick") for _ in range(5))])
+        # All streams get what one reader has read, with its times.
+        assert read == read[:1] * len(streams)
+        assert len(journals) == len(streams)
+    wait_for(lambda: len(journals) == 0)
+
+
+def test_streams_of_the_journal_end_with_the_api(node: Server) -> None:
+    with serving(node.port) as api, api.events(path="/journal/stream") as events:
+        next(events)
+        api.app.state.api.stop()
+        assert list(events) == []
+
+
+def test_streams_of_the_journal_are_limited(node: Server) -> None:
+    with serving(node.port, streams_max=1) as api, api.events(path="/journal/stream"):
+        assert api.refused("GET", "/journal/stream") == (429, "TOOMANY")

@@ -109,7 +109,7 @@ async def _readyz(request: Request) -> Response:
 async def _metrics(request: Request) -> Response:
     state: State = request.app.state.api
     gauges: dict[str, tuple[str, float]] = {
-        "penstock_api_streams": ("Open event streams.", len(state.feeds)),
+        "penstock_api_streams": ("Open event streams.", state.streams),
         "penstock_api_waiting_requests": ("Requests that wait on the node.", state.waits),
         "penstock_api_node_connections": ("Open connections to the nodes.", len(state.pool)),
     }

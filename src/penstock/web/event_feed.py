@@ -241,7 +241,6 @@ class EventFeeds:
         self._settings = settings
         self._feeds: dict[bytes, _Feed] = {}
         self._samplers: dict[bytes, TubeSampler] = {}
-        self._is_stopping = False
 
     def __len__(self) -> int:
         """Return the number of open streams."""
@@ -261,10 +260,6 @@ class EventFeeds:
 
     def open(self, stream: Stream) -> None:
         """Start to send to a stream."""
-        if self._is_stopping:
-            raise Refused("STOPPING", "the API is stopping")
-        if len(self) >= self._settings.streams_max:
-            raise Refused("TOOMANY", "there are too many event streams", "close some, or raise --streams")
         feed = self._feeds.get(stream.who.key)
         if feed is None:
             feed = self._feeds[stream.who.key] = _Feed(self._pool, self.sampler(stream.who), self._settings)
@@ -281,7 +276,6 @@ class EventFeeds:
 
     def stop(self) -> None:
         """End all streams."""
-        self._is_stopping = True
         for feed in self._feeds.values():
             feed.stop()
 

@@ -72,7 +72,7 @@ class _Server(uvicorn.Server):
         self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        _log.info("api stopping: streams=%d waiting=%d", len(self.state.feeds), self.state.waits)
+        _log.info("api stopping: streams=%d waiting=%d", self.state.streams, self.state.waits)
         self.state.stop()
         await super().shutdown(sockets)
 

@@ -12,6 +12,7 @@ from penstock.client.url import Target
 from penstock.core.errors import PenstockError, Unauthenticated, WrongPassword
 from penstock.web.credentials import ANONYMOUS
 from penstock.web.event_feed import EventFeeds
+from penstock.web.live.journal_feed import JournalFeeds
 from penstock.web.login_limit import LoginLimit
 from penstock.web.node_pool import NodePool
 from penstock.web.refusals import Refused, refusal_of
@@ -29,8 +30,21 @@ class State:
         self.pool = NodePool(target, settings.connections_max, self.logins)
         self.metrics = RequestMetrics()
         self.feeds = EventFeeds(self.pool, settings)
+        self.journals = JournalFeeds(self.pool, settings)
         self.stopping = asyncio.Event()
         self.waits = 0
+
+    @property
+    def streams(self) -> int:
+        """The number of open event streams."""
+        return len(self.feeds) + len(self.journals)
+
+    def check_streams(self) -> None:
+        """Raise an error if there cannot be another event stream."""
+        if self.stopping.is_set():
+            raise Refused("STOPPING", "the API is stopping")
+        if self.streams >= self.settings.streams_max:
+            raise Refused("TOOMANY", "there are too many event streams", "close some, or raise --streams")
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
@@ -45,6 +59,7 @@ class State:
         """End all streams and waiting requests, so that the process can end."""
         self.stopping.set()
         self.feeds.stop()
+        self.journals.stop()
 
     async def close(self) -> None:
         self.stop()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import tempfile
 import threading
+from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 from rich.console import Console
 
@@ -15,6 +17,11 @@ from penstock.cli.demos import crawler
 from penstock.cli.demos.crawler import Page, Visits
 from penstock.cli.demos.demo_server import can_show_dashboard, server, show_dashboard
 from penstock.cli.targets import connect
+from penstock.core.errors import Closed, ConnectionLost
+from penstock.options import NewJob
+
+# A server syncs its journal once per batch of jobs.
+_BATCH: Final = 100
 
 
 def run(pages: int = crawler.PAGES, shows_dashboard: bool = False) -> int:
@@ -77,9 +84,12 @@ def _crawl(queue: Queue, tube: Tube, pages: list[Page], console: Console) -> Vis
 
 
 def produce(tube: Tube, pages: list[Page]) -> None:
-    for page in pages:
-        body = dataclasses.asdict(page)
-        if tube.type == "utube":
-            tube.put(body, key=page.domain)
-        else:
-            tube.put(body)
+    """Put the pages into a tube, in batches, until the queue is closed."""
+    with suppress(Closed, ConnectionLost):
+        for batch in (pages[start : start + _BATCH] for start in range(0, len(pages), _BATCH)):
+            tube.put_many([_job(tube, page) for page in batch])
+
+
+def _job(tube: Tube, page: Page) -> NewJob:
+    body = dataclasses.asdict(page)
+    return NewJob(body, key=page.domain) if tube.type == "utube" else NewJob(body)

@@ -1,64 +1,99 @@
 """The stream of new events of the journal, for a live view.
 
-Each stream reads the journal once per tick, and sends what is new. A stream that cannot keep up with the node skips
-events and says how many. A program that needs all events reads pages of the journal instead.
+The streams of a user on the same tube, or on all tubes, share a reader. It reads the journal once per tick, no matter
+how many streams are open. A reader that cannot keep up with the node skips events, and the streams say how many. A
+program that needs all events reads pages of the journal instead.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
+from collections import deque
 from typing import Any, Final
 
 from penstock.client import commands
-from penstock.client.commands import items, number
+from penstock.client.commands import REPEAT, Call, items, number
 from penstock.core.errors import PenstockError
+from penstock.journal.history.reader import Event
 from penstock.web import node_replies
-from penstock.web.event_feed import Stream, message
-from penstock.web.exchange import Exchange
+from penstock.web.event_feed import FINAL_ERRORS, Stream, message
 from penstock.web.hidden_bodies import without_bodies
+from penstock.web.node_pool import NodePool
 from penstock.web.refusals import Refused, refusal_of
+from penstock.web.settings import Settings
 
-# Events that one tick reads. Older ones are skipped.
+# Events that one tick reads, and that a new stream gets. Older ones are skipped.
 EVENTS_MAX: Final = 500
 
-_FINAL: Final = frozenset(["NOAUTH", "WRONGPASS", "NOPERM", "BADTOKEN", "NOTUBE", "NOJOURNAL"])
+_FINAL: Final = FINAL_ERRORS | {"NOTUBE", "NOJOURNAL"}
+
+Wanted = frozenset[str] | None
+
+_log = logging.getLogger("penstock.web")
 
 
-class JournalFeed:
-    """Reads the journal for one stream."""
+class _Reader:
+    """Reads the journal for the streams of one user on a tube, or on all tubes."""
 
-    def __init__(self, exchange: Exchange, stream: Stream, tube: bytes | None, wanted: list[str] | None) -> None:
-        """Send only events of this tube, and only the wanted ones."""
-        self._exchange = exchange
-        self._stream = stream
+    def __init__(self, pool: NodePool, settings: Settings, tube: bytes | None) -> None:
+        self._pool = pool
+        self._settings = settings
         self._tube = tube
-        self._wanted = None if wanted is None else frozenset(wanted)
+        self._streams: dict[Stream, Wanted] = {}  # The events that each stream wants; None is all.
+        self._recent: deque[Event] = deque(maxlen=EVENTS_MAX)  # What a new stream gets.
         self._position = 0  # The first position that was not read.
         self._error = ""
+        self._task: asyncio.Task[None] | None = None
 
-    async def begin(self) -> None:
-        """Start with the newest events. Raise an error if the user may not read the journal."""
-        first, written = await self._head()
-        self._position = max(first, written + 1 - EVENTS_MAX)
-        self._stream.send(message("events", await self._read(0)))
-        task = asyncio.ensure_future(self._follow())
-        self._stream.on_close = lambda: _cancel(task)
+    def __len__(self) -> int:
+        """Return the number of streams."""
+        return len(self._streams)
+
+    async def check(self, stream: Stream) -> None:
+        """Raise an error if the user may not read the journal. The first check reads the newest events."""
+        first, written = await self._head(stream)
+        if not self._position:
+            self._position = max(first, written + 1 - EVENTS_MAX)
+            await self._read(stream)
+
+    def add(self, stream: Stream, wanted: Wanted) -> None:
+        self._streams[stream] = wanted
+        stream.send(self._message(list(self._recent), 0, wanted))
+        if self._task is None:
+            self._task = asyncio.ensure_future(self._follow())
+
+    def remove(self, stream: Stream) -> None:
+        self._streams.pop(stream, None)
+        if not self._streams and self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    def stop(self) -> None:
+        """End all streams."""
+        for stream in list(self._streams):
+            stream.end()
+            self.remove(stream)
 
     async def _follow(self) -> None:
-        while not self._stream.has_ended:
-            await asyncio.sleep(self._exchange.settings.tick_s)
+        while self._streams:
+            await asyncio.sleep(self._settings.tick_s)
+            stream = next(iter(self._streams))
             try:
-                found = await self._read(self._skipped(*await self._head()))
+                skipped = self._skipped(*await self._head(stream))
+                events = await self._read(stream)
             except (PenstockError, OSError, EOFError, Refused) as error:
                 self._fail(refusal_of(error))
+            except Exception:
+                _log.exception("journal stream failed")
+                self._fail(Refused("INTERNAL", "the journal stream failed; the log of the API has the reason"))
             else:
                 self._error = ""
-                name = "events" if found["events"] or found["skipped"] else "tick"
-                self._stream.send(message(name, found if name == "events" else {"at_ms": found["at_ms"]}))
+                self._publish(events, skipped)
 
-    async def _head(self) -> tuple[int, int]:
-        head = await self._exchange.ask(b"JOURNAL", b"HEAD")
+    async def _head(self, stream: Stream) -> tuple[int, int]:
+        head = await self._ask(stream, b"JOURNAL", b"HEAD")
         return number(head[b"first"]), number(head[b"written"])
 
     def _skipped(self, first: int, written: int) -> int:
@@ -69,27 +104,82 @@ class JournalFeed:
         skipped, self._position = max(0, start - self._position), start
         return skipped
 
-    async def _read(self, skipped: int) -> dict[str, Any]:
+    async def _read(self, stream: Stream) -> list[Event]:
+        """Read the events that are new, in the name of this stream's user."""
         words = [b"JOURNAL", b"EVENTS", b"%d" % self._position, b"COUNT", b"%d" % EVENTS_MAX]
         if self._tube is not None:
             words += [b"TUBE", self._tube]
-        answer = await self._exchange.ask(*words)
+        answer = await self._ask(stream, *words)
         self._position = number(answer[0])
         events = [commands.event(each) for each in items(answer[1])]
-        found = [node_replies.event(each) for each in events if self._wanted is None or each.event in self._wanted]
-        if self._exchange.settings.hide_bodies:
+        self._recent.extend(events)
+        return events
+
+    async def _ask(self, stream: Stream, *words: bytes) -> Any:
+        return await self._pool.run(stream.who, Call(list(words), _same, REPEAT), stream.client)
+
+    def _publish(self, events: list[Event], skipped: int) -> None:
+        """Send new events to all streams. Streams that want the same events get the same bytes."""
+        made: dict[Wanted, bytes] = {}
+        for stream, wanted in list(self._streams.items()):
+            if wanted not in made:
+                made[wanted] = self._message(events, skipped, wanted, may_be_tick=True)
+            stream.send(made[wanted])
+
+    def _message(self, events: list[Event], skipped: int, wanted: Wanted, may_be_tick: bool = False) -> bytes:
+        at = {"at_ms": time.time_ns() // 1_000_000}
+        found = [node_replies.event(each) for each in events if wanted is None or each.event in wanted]
+        if may_be_tick and not found and not skipped:
+            return message("tick", at)
+        if self._settings.hide_bodies:
             found = without_bodies(found)
         # The newest event is first, as in the view.
-        return {"at_ms": time.time_ns() // 1_000_000, "skipped": skipped, "events": found[::-1]}
+        return message("events", {**at, "skipped": skipped, "events": found[::-1]})
 
     def _fail(self, refused: Refused) -> None:
-        """Report an error once. Some end the stream."""
+        """Report an error once. Some end the streams."""
         if refused.code != self._error:
             self._error = refused.code
-            self._stream.send(message("error", refused.document()))
+            for stream in self._streams:
+                stream.send(message("error", refused.document()))
         if refused.code in _FINAL:
-            self._stream.end()
+            self.stop()
 
 
-def _cancel(task: asyncio.Task[None]) -> None:
-    task.cancel()
+class JournalFeeds:
+    """The readers of all users."""
+
+    def __init__(self, pool: NodePool, settings: Settings) -> None:
+        self._pool = pool
+        self._settings = settings
+        self._readers: dict[tuple[bytes, bytes | None], _Reader] = {}
+
+    def __len__(self) -> int:
+        """Return the number of open streams."""
+        return sum(len(reader) for reader in self._readers.values())
+
+    async def open(self, stream: Stream, tube: bytes | None, wanted: Wanted) -> None:
+        """Start to send to a stream. Raise an error if the user may not read the journal."""
+        key = (stream.who.key, tube)
+        reader = self._readers.get(key) or _Reader(self._pool, self._settings, tube)
+        await reader.check(stream)
+        # Another request may have opened or closed a reader in the meantime.
+        reader = self._readers.setdefault(key, reader)
+        stream.on_close = lambda: self._close(key, stream)
+        reader.add(stream, wanted)
+
+    def _close(self, key: tuple[bytes, bytes | None], stream: Stream) -> None:
+        reader = self._readers.get(key)
+        if reader is not None:
+            reader.remove(stream)
+            if not len(reader):
+                del self._readers[key]
+
+    def stop(self) -> None:
+        """End all streams."""
+        for reader in self._readers.values():
+            reader.stop()
+
+
+def _same(answer: Any) -> Any:
+    return answer

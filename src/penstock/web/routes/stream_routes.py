@@ -7,7 +7,6 @@ from urllib.parse import unquote
 
 from penstock.web.event_feed import OVERVIEW, TOPICS_MAX, TUBE, TUBES, Stream
 from penstock.web.exchange import Exchange
-from penstock.web.live.journal_feed import JournalFeed
 from penstock.web.names import bytes_of
 from penstock.web.refusals import bad_request
 from penstock.web.route_table import Route
@@ -22,6 +21,7 @@ async def _events(exchange: Exchange) -> Stream:
     # Check the credentials now, because a stream that has begun cannot have another status.
     await exchange.ask(b"TUBE", b"SCAN", b"0", b"COUNT", b"1")
     stream = Stream(exchange.credentials, exchange.client, topics)
+    exchange.state.check_streams()
     exchange.state.feeds.open(stream)
     return stream
 
@@ -37,7 +37,9 @@ async def _journal(exchange: Exchange) -> Stream:
     query = exchange.query
     stream = Stream(exchange.credentials, exchange.client, frozenset())
     tube = bytes_of(query["tube"]) if "tube" in query else None
-    await JournalFeed(exchange, stream, tube, query.get("event")).begin()
+    wanted = frozenset(query["event"]) if "event" in query else None
+    exchange.state.check_streams()
+    await exchange.state.journals.open(stream, tube, wanted)
     return stream
 
 
