@@ -298,7 +298,7 @@ BAD_LINES = {
     '{"tube": "t"}': 'it is not an object with either "body"',
     '{"body": 1}': 'it has no "tube"',
     '{"body": 1, "tube": 7}': 'it has no "tube"',
-    '{"tube": "t", "body": 1, "dely": 3}': "unknown key 'dely'; known keys are tube, body, body_base64, at, dedup",
+    '{"tube": "t", "body": 1, "dely": 3}': "unknown key 'dely'; known keys are tube, body, body_base64, at, batch",
     '{"tube": "t", "body": 1, "delay": "soon"}': "its delay is not a duration",
     '{"tube": "t", "body_base64": "?"}': "its body_base64 is not base64",
     '{"tube": "t", "body": 1, "delay": -1}': "delay must be",
