@@ -139,7 +139,7 @@ class Moves:
     sessions: dict[bytes, Session]
     consumers: dict[bytes, Consumer]  # Consumers of claims by name: see claims.py.
     stages: Stages
-    joined: list[Stage]  # Batches to which the present command has added jobs.
+    joined: dict[bytes, Stage]  # Batches, by name, to which the present command has added jobs.
     room_bytes: i64  # Bytes of bodies that the log has room for. The shell sets it after each commit.
     moves_left: i64  # Transitions that do not end a job and that the log has room for. Low only on a full disk.
     taken_count: i64  # Number of taken jobs of all tubes. Each needs room in the log to end.
@@ -189,7 +189,7 @@ class Moves:
         self.sessions = {}
         self.consumers = {}
         self.stages = Stages()
-        self.joined = []
+        self.joined = {}
         self.room_bytes = NEVER
         self.moves_left = NEVER
         self.taken_count = 0
@@ -438,14 +438,13 @@ class Moves:
         members.pending += 1
         stage.until = now + stage.expire_ms
         self.deadlines.set(stage, stage.until)
-        if stage not in self.joined:
-            self.joined.append(stage)
+        self.joined[stage.name] = stage
 
     def report_joined(self, now: i64) -> None:
         """Write the batches to the log to which the present command has added jobs."""
-        for stage in self.joined:
+        for stage in self.joined.values():
             self.outbox.stages_changed([stage], now)
-        self.joined = []
+        self.joined = {}
 
     def _leave_batch(self, job: Job, failed: bool, now: i64) -> None:
         """Count a member of a batch as ended. If it was the last one, the next turn publishes the callbacks."""
