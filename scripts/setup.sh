@@ -179,10 +179,10 @@ base() {
   python=$(find_python)
   make_venv "$python"
   say "installing from the package registry into $venv, with these sizes on disk:"
-  say "  about  130 MB  packages of the server and the command line, and mypyc, which compiles the core"
+  say "  about  130 MB  packages of the server, the dashboard and the command line, and mypyc, which compiles the core"
   say "  about 1100 MB  Spark, Java, pyarrow and pandas (a download of 600 MB), while the core is compiled"
   find_compiler "$python"
-  { requirements base server; build_requirements; } | install base
+  { requirements base demo cron; build_requirements; } | install base
 }
 
 # Print the build requirements of pyproject.toml. The build is not isolated, so it uses these packages.

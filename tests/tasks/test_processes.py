@@ -182,6 +182,7 @@ def test_a_second_process_in_a_directory_is_refused_with_the_way_out(tmp_path: P
     with penstock.open(tmp_path / "jobs"), WorkerProgram("./jobs", tmp_path) as worker:
         assert worker.process.wait(ANSWER_S) == 2
         assert "penstock serve --dir ./jobs" in worker.log()
+        assert "worker died" not in worker.log(), "it was no accident"
         app = penstock.App(tmp_path / "jobs")
         with pytest.raises(penstock.InUse, match="penstock serve"):
             _ = app.queue

@@ -49,6 +49,23 @@ def test_a_task_decides_how_its_job_ends(error: Exception, outcome: str, reason:
     assert attempts == ([1, 2] if isinstance(error, penstock.Retry) else [1])
 
 
+def test_the_log_of_a_worker_says_in_one_line_why_a_task_failed(caplog: pytest.LogCaptureFixture) -> None:
+    app = memory_app()
+
+    @app.task(retry="1x then bury")
+    def send(to: str) -> None:
+        raise ValueError(f"{to!r} is not an address")
+
+    async def scenario(_: Worker) -> None:
+        await (await send.aput("ann")).wait()
+
+    run_with_worker(app, scenario)
+    failed = [record.getMessage() for record in caplog.records if "task failed" in record.msg]
+    assert len(failed) == 1 and "\n" not in failed[0]
+    assert failed[0].startswith("task failed: task=send job=D-") and "attempt=1" in failed[0]
+    assert "ValueError: 'ann' is not an address" in failed[0] and "test_worker.py" in failed[0]
+
+
 def test_a_body_of_another_client_runs_the_only_task_of_its_tube_or_is_buried_with_a_reason() -> None:
     app = memory_app()
 

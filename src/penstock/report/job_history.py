@@ -148,7 +148,8 @@ def _into(words: str) -> Callable[[Event], str]:
 
 
 def _because(words: str) -> Callable[[Event], str]:
-    return lambda event: words + (f" because {event.reason}" if event.reason else "")
+    # The reason of a task has the lines of a traceback.
+    return lambda event: words + (f" because {' '.join(event.reason.split())}" if event.reason else "")
 
 
 def _acted_because(words: str) -> Callable[[Event], str]:

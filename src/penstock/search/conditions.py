@@ -412,6 +412,8 @@ class _Parser:
         if found is None or found.lastgroup is None:
             rest = self._text[self.at : self.at + 20]
             what = "text that does not end" if rest[0] in "\"'" else f"{rest[0]!r}"
+            if rest[0] == "=":
+                raise BadCondition(f"'=' at character {self.at + 1}; compare with ==, and write text in quotes")
             raise BadCondition(f"{what} at character {self.at + 1}; write for example body.user == 42 and nacks > 3")
         self._end = found.end()
         self.token = found.group()

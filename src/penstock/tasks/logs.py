@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from penstock.tasks.attempt import Attempt
 from penstock.tasks.tubes import Difference
 
 log = logging.getLogger("penstock.tasks")
@@ -21,3 +22,10 @@ def option_differs(tube: str, difference: Difference) -> None:
 def not_altered(tube: str, error: Exception) -> None:
     """Log that the options of a tube could not be changed."""
     log.warning("tube not altered: tube=%s error=%r", tube, str(error))
+
+
+def attempt_failed(attempt: Attempt) -> None:
+    """Log that a task failed, and why. The queue decides by the retry policy of the job whether there is another try."""
+    job = attempt.job
+    reason = " ".join(attempt.reason.split())  # With the lines of the traceback, it has several lines.
+    log.warning("task failed: task=%s job=%s attempt=%d reason=%r", attempt.task.name, job.id, job.deliveries, reason)

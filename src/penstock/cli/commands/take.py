@@ -15,10 +15,10 @@ from penstock.cli.option_values import JobId, TubeName, duration_option
 from penstock.cli.output import Output
 from penstock.cli.records import State, job_columns, job_records
 from penstock.cli.targets import SESSION_GRACE_S, Target
-from penstock.core.errors import UnknownJob
 
 if TYPE_CHECKING:
     from penstock.api import Job, Queue
+    from penstock.options import JobOutcome
 
 
 Bodies = Annotated[bool, typer.Option("--body", help="Print only the body, byte for byte.")]
@@ -139,19 +139,21 @@ def wait(
     target: Target,
     out: Output,
 ) -> None:
-    """Wait until a job ends. Exit with 0 if it was acked, 1 if it ended otherwise, 5 after the timeout."""
+    """Wait until a job ends. Exit with 0 if it was acked, 1 if it was buried or ended otherwise, 5 after the timeout."""
     with target.open() as queue:
         job = queue.job(id)
-        acked = job.wait(timeout)
-        if not acked:
-            _fail_unacked(queue, id)
+        ended = job.wait(timeout)
+        if not ended:
+            _fail_unacked(queue, id, ended)
         out.report_done(f"{id} was acked", id=id, acked=True)
 
 
-def _fail_unacked(queue: Queue, id: str) -> None:
-    """Exit with a message that says why a job was not acked: it still exists, or it ended otherwise."""
-    try:
-        state = queue.job(id).state
-    except UnknownJob:
-        fail(f"{id} ended without an ack: it was deleted, or it expired", ERROR)
+def _fail_unacked(queue: Queue, id: str, ended: JobOutcome) -> None:
+    """Exit with a message that says why a job was not acked: it has not ended, or how it ended otherwise."""
+    reason = f": {' '.join(ended.reason.split())}" if ended.reason else ""
+    if ended.outcome == "gone":
+        fail(f"{id} ended before this command began to wait, and its outcome is not known", ERROR)
+    if ended.outcome != "timeout":
+        fail(f"{id} was not acked, but {ended.outcome}{reason}", ERROR)
+    state = queue.job(id).state
     fail(f"{id} is still {state} after the timeout", NOTHING)

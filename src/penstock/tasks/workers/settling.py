@@ -14,7 +14,7 @@ from typing import Final
 from penstock import api_async
 from penstock.core.errors import Closed, CommandError, NotOwner, NotTaken, PenstockError, UnknownJob
 from penstock.options import NewJob
-from penstock.tasks import message
+from penstock.tasks import logs, message
 from penstock.tasks.attempt import Attempt, Ending
 from penstock.tasks.failures import BadArguments
 from penstock.tasks.middleware import Pipeline
@@ -110,6 +110,8 @@ class Settler:
     async def _settle(self, attempt: Attempt) -> None:
         """Record the end of one attempt."""
         job, ending = attempt.job, attempt.ending
+        if ending in (Ending.NACK, Ending.RETRY, Ending.BURY):
+            logs.attempt_failed(attempt)
         if attempt.reporter is not None:
             await attempt.reporter  # The queue refuses reports about a job that has ended.
         if ending == Ending.ACK:

@@ -105,7 +105,9 @@ class WorkerProcess:
         if code in (0, _EXIT_RECYCLE):
             self._pause_s = 0.0
             return
-        _log.warning("worker died: process=%d reason=%r running=%d", process.pid, self._why(), len(self.state.running))
+        if code != _EXIT_USAGE:  # After a usage error, the process has printed what is wrong.
+            why, running = self._why(), len(self.state.running)
+            _log.warning("worker died: process=%d reason=%r running=%d", process.pid, why, running)
         is_stable = time.monotonic() - self._started_at >= _STABLE_S
         self._pause_s = 0.0 if is_stable else min(_PAUSE_MAX_S, max(0.5, 2 * self._pause_s))
         self._start_at = time.monotonic() + (0 if self.was_ready and is_stable else self._pause_s)
