@@ -19,7 +19,7 @@ def _send(message: str) -> None:
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address.startswith(("/", "@")):
         return
-    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as to:
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as to:
         to.setblocking(False)
         # An address that begins with @ is in the abstract namespace, where it begins with a zero byte.
         to.sendto(message.encode(), address.replace("@", "\0", 1) if address.startswith("@") else address)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import resource
 import sys
@@ -91,10 +92,8 @@ def _clock() -> Iterator[Finding]:
 
 def _is_synchronised() -> bool | None:
     """Return whether the kernel knows that the clock is kept correct, or None if it cannot be asked."""
-    if sys.platform != "linux":
-        return None
-    try:
-        state = ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.create_string_buffer(512))
-    except (OSError, AttributeError):
-        return None
+    state = -1
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):
+            state = ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.create_string_buffer(512))
     return None if state < 0 else state != _TIME_ERROR
