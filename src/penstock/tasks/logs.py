@@ -25,7 +25,7 @@ def not_altered(tube: str, error: Exception) -> None:
 
 
 def attempt_failed(attempt: Attempt) -> None:
-    """Log that a task failed, and why. The queue decides by the retry policy of the job whether there is another try."""
+    """Log that a task failed, and why. The retry policy of its job decides whether there is another attempt."""
     job = attempt.job
-    reason = " ".join(attempt.reason.split())  # With the lines of the traceback, it has several lines.
+    reason = " ".join(attempt.reason.split())  # It may have the lines of a traceback.
     log.warning("task failed: task=%s job=%s attempt=%d reason=%r", attempt.task.name, job.id, job.deliveries, reason)

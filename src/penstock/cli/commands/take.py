@@ -139,7 +139,7 @@ def wait(
     target: Target,
     out: Output,
 ) -> None:
-    """Wait until a job ends. Exit with 0 if it was acked, 1 if it was buried or ended otherwise, 5 after the timeout."""
+    """Wait until a job ends. Exit with 0 if it was acked, 1 if it was buried or ended otherwise, 5 after a timeout."""
     with target.open() as queue:
         job = queue.job(id)
         ended = job.wait(timeout)
