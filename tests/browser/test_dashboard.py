@@ -93,6 +93,11 @@ def test_a_job_shows_its_timeline_body_and_details(browser: Any, site: Site) -> 
         assert '"id": 12345678901234567890' in page.locator("pre.body").inner_text()
         page.get_by_role("button", name="Hex").click()
         assert page.locator("pre.body").inner_text().startswith("000000  7b 22 74 6f")
+        with site.queue() as queue:
+            queue.tube("copied", "disque").put("x")
+        page.goto(f"{site.url}/jobs?tube=copied")
+        page.locator("tbody a").first.click()
+        shows(page, "Copies")
 
 
 def test_a_search_is_in_the_address_and_says_how_far_it_looked(browser: Any, site: Site) -> None:

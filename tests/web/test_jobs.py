@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from penstock.web.routes.cluster_routes import node_of
 from tests.server.serving import wait_for
 
 from .http_api import Api
@@ -213,3 +214,19 @@ def test_a_check_compares_with_thresholds(api: Api, tube: str) -> None:
     assert api.get("/checks/journal?crit=size<1kb")["code"] in (0, 2)
     for wrong in ("ready", "nothing>1", "oldest>soon", "ready>many"):
         assert api.refused("GET", f"/checks/tubes/{tube}", params={"warn": wrong}) == (400, "BADREQUEST")
+
+
+def test_a_job_of_a_disque_tube_has_the_nodes_with_copies(api: Api, tube: str) -> None:
+    api.post("/tubes", {"name": f"{tube}-copied", "type": "disque"})
+    job = api.post(f"/tubes/{tube}-copied/jobs", {"body": 1})
+    (node,) = api.get("/cluster/nodes")["nodes"]
+    assert api.get(job["url"].removeprefix("/api/v1"))["copies"] == [{"node": node["id"], "has_ack": False}]
+    job = api.post(f"/tubes/{tube}/jobs", {"body": 1})
+    assert "copies" not in api.get(job["url"].removeprefix("/api/v1"))
+
+
+def test_the_epoch_of_a_node_is_no_flag() -> None:
+    node = node_of("77764aa047a51c809a0fc3bb5d40cca7699e4033 127.0.0.1:7711 nomem,epoch=3 0 0 connected")
+    assert (node["flags"], node["epoch"], node["reachable"]) == (["nomem"], 3, True)
+    node = node_of("77764aa047a51c809a0fc3bb5d40cca7699e4033 127.0.0.1:7711 myself 0 0 connected")
+    assert (node["flags"], node["epoch"], node["is_connected_to"]) == (["myself"], 0, True)

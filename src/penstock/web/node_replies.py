@@ -61,6 +61,19 @@ def job(answer: Reply) -> dict[str, Any]:
     return found
 
 
+def copies(answer: Reply) -> list[dict[str, Any]]:
+    """Return the nodes that have a copy of a job, from the reply of SHOW, which is null if the job is gone."""
+    if answer is None:
+        return []
+    words = items(answer)
+    found = dict(zip(words[::2], words[1::2], strict=True))
+    confirmed = items(found[b"nodes-confirmed"])
+    return [
+        {"node": octets(node).decode("latin-1"), "has_ack": node in confirmed}
+        for node in items(found[b"nodes-delivered"])
+    ]
+
+
 def jobs(answer: Reply) -> list[dict[str, Any]]:
     return [job(each) for each in items(answer)]
 

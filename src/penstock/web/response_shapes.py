@@ -121,7 +121,18 @@ JOB_DETAILS: Final = Record(
             example={"priority": 0, "ttr_ms": 300_000},
         ),
     },
-    JOB.optional,
+    {
+        **JOB.optional,
+        "copies": Items(
+            Record(
+                {
+                    "node": Text("The id of the node.", example="77764aa047a51c809a0fc3bb5d40cca7699e4033"),
+                    "has_ack": Yes("The node has confirmed that the job is acked.", example=False),
+                }
+            ),
+            "The nodes that have a copy, for a job of a disque tube.",
+        ),
+    },
     open=True,
     title="JobDetails",
 )

@@ -11,25 +11,29 @@ from penstock.web.node_replies import sections
 from penstock.web.route_table import ADMIN, Route
 from penstock.web.shapes import Items, Map, Record, Shape, Text, Whole, Yes
 
+# CLUSTER NODES lists the epoch of a node among its flags, unless it is 0.
+_EPOCH: Final = "epoch="
 _NODE_ID: Final = "77764aa047a51c809a0fc3bb5d40cca7699e4033"
 
 
 async def _nodes(exchange: Exchange) -> list[dict[str, Any]]:
     text = octets(await exchange.ask(b"CLUSTER", b"NODES")).decode("utf-8", "replace")
-    found = []
-    for line in text.splitlines():
-        id, address, flags, *rest = line.split(" ")
-        words = flags.split(",")
-        found.append(
-            {
-                "id": id,
-                "address": address,
-                "flags": words,
-                "is_connected_to": "myself" in words,
-                "reachable": bool(rest) and rest[-1] == "connected",
-            }
-        )
-    return found
+    return [node_of(line) for line in text.splitlines()]
+
+
+def node_of(line: str) -> dict[str, Any]:
+    """Return the node that a line of CLUSTER NODES describes."""
+    id, address, flags, *rest = line.split(" ")
+    words = flags.split(",")
+    epochs = [int(word.removeprefix(_EPOCH)) for word in words if word.startswith(_EPOCH)]
+    return {
+        "id": id,
+        "address": address,
+        "flags": [word for word in words if not word.startswith(_EPOCH)],
+        "epoch": epochs[0] if epochs else 0,
+        "is_connected_to": "myself" in words,
+        "reachable": bool(rest) and rest[-1] == "connected",
+    }
 
 
 async def _show(exchange: Exchange) -> dict[str, Any]:
@@ -78,6 +82,7 @@ _NODE: Final = Record(
         "id": Text(example=_NODE_ID),
         "address": Text(example="127.0.0.1:7711"),
         "flags": Items(Text(), example=["myself"]),
+        "epoch": Whole(example=0),
         "is_connected_to": Yes("The API is connected to this node.", example=True),
         "reachable": Yes("The node that the API is connected to reaches it.", example=True),
     },

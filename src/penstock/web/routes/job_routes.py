@@ -78,7 +78,10 @@ FILTERS: Final = {
 async def _show(exchange: Exchange) -> dict[str, Any]:
     id = job_id(exchange)
     shown, meta = await asyncio.gather(exchange.ask(b"JOB", b"PEEK", id), exchange.ask(b"JOB", b"META", id))
-    return {**node_replies.job(shown), "meta": node_replies.fields(meta)}
+    found = {**node_replies.job(shown), "meta": node_replies.fields(meta)}
+    if found["number"] is None:  # The job is in a `disque` tube, so several nodes can have copies.
+        found["copies"] = node_replies.copies(await exchange.ask(b"SHOW", id))
+    return found
 
 
 async def _history(exchange: Exchange) -> dict[str, Any]:

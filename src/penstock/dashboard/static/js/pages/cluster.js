@@ -27,7 +27,7 @@ start(async () => {
   await stream.every(2000, show);
 });
 
-const FLAGS = { myself: "", noflags: "", fail: "failed", "fail?": "may have failed", handshake: "joining", leaving: "leaving", loading: "loading", noaddr: "no address" };
+const FLAGS = { myself: "", noflags: "", fail: "failed", "fail?": "may have failed", handshake: "joining", leaving: "leaving", noaddr: "no address", nodisk: "cannot write its journal", nomem: "out of memory", paused: "has paused tubes" };
 
 /** Return the state of a node in words. */
 function stateText({ flags, reachable }) {

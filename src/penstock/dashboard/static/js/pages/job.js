@@ -73,7 +73,7 @@ function draw(user, job, past, again) {
     h("div", {},
       h("section", { class: "card" }, h("header", {}, h("h2", {}, "Details")), details.element),
       headers.length ? h("section", { class: "card" }, h("header", {}, h("h2", {}, "Headers")), facts(headers.map(([name, value]) => [shown(name, 60), shown(value, 1000)])).element) : "",
-      job.copies ? h("section", { class: "card" }, h("header", {}, h("h2", {}, "Copies")), copies(job.copies)) : "")));
+      job.copies?.length ? h("section", { class: "card" }, h("header", {}, h("h2", {}, "Copies")), copies(job.copies)) : "")));
 }
 
 function bodyPart(job, text) {
@@ -83,7 +83,7 @@ function bodyPart(job, text) {
 }
 
 function copies(list) {
-  return h("ul", {}, list.map(({ node, state }) => h("li", {}, h("code", {}, shown(node, 60)), " ", h("span", { class: "muted" }, state ?? ""))));
+  return h("ul", {}, list.map(({ node, has_ack }) => h("li", {}, h("code", {}, shown(node, 60)), " ", h("span", { class: "muted" }, has_ack ? "has confirmed the ack" : ""))));
 }
 
 const label = (name) => ({ created_ms: "Put", expires_ms: "Expires", wakes_ms: "Next change", next_event_ms: "Next change", since_ms: "In this state since", ttr_ms: "Ttr", ttl_ms: "Ttl", nacks: "Failures" }[name] ?? name.replace(/_ms$/, "").replaceAll("_", " ").replace(/^./, (first) => first.toUpperCase()));
