@@ -26,10 +26,17 @@ def mounted(tmp_path: Path) -> Iterator[str]:
         with penstock.connect(f"penstock://127.0.0.1:{node.port}") as queue:
             queue.tube("a/b").put("x")
         app = Starlette()
-        app.mount("/queues", penstock.dashboard(f"penstock://127.0.0.1:{node.port}"))
+        dashboard: Any = penstock.dashboard(f"penstock://127.0.0.1:{node.port}")
+        app.mount("/queues", dashboard)
         port = free_port()
         server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="warning", timeout_graceful_shutdown=1))
-        thread = threading.Thread(target=lambda: asyncio.run(server.serve()))
+
+        async def serve() -> None:
+            await server.serve()
+            # Starlette does not report the end to a mounted application. Its connections would stay open.
+            await dashboard._app.state.api.close()
+
+        thread = threading.Thread(target=lambda: asyncio.run(serve()))
         thread.start()
         wait_for(lambda: server.started)
         yield f"http://127.0.0.1:{port}/queues"
