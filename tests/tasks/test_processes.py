@@ -88,8 +88,8 @@ def test_a_task_that_kills_its_process_is_buried_and_the_other_jobs_go_on(
 def test_a_worker_continues_when_the_server_was_killed(
     app: penstock.App, worker: WorkerProgram, server: Server, home: Path
 ) -> None:
-    running = app.tasks["slow"].put(1.0)
     before = begun(home)
+    running = app.tasks["slow"].put(1.0)
     wait_for(lambda: begun(home) > before)
     server.kill()
     server.start_again()

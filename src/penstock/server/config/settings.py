@@ -128,8 +128,8 @@ GROUPS: Final[dict[str, tuple[Setting, ...]]] = {
         _setting("http-port", PORT, "0", "The port for metrics and health checks over HTTP; 0 opens none."),
         _setting(
             *("dashboard-port", PORT, "0"),
-            "The port of the dashboard on this machine. It runs as a child process, and `--dashboard` is short for "
-            "`--dashboard-port 7780`; 0 starts none.",
+            "The port of the dashboard, which runs as a child process on this machine; 0 starts none, and "
+            "`--dashboard` is short for `--dashboard-port 7780`.",
         ),
         _setting("http-bind", Texts("addresses", 16), "127.0.0.1", "The addresses to listen on for HTTP."),
         _changeable(
