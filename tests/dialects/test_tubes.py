@@ -270,6 +270,7 @@ COMMANDS = {
         "put_many": "MPUT",
         "take": "TAKE",
         "take_many": "TAKE",
+        "take_each": "TAKE",
         "job": "JOB PEEK",
         "named": "JOB NAMED",
         "jobs": "JOB LIST",

@@ -40,7 +40,7 @@ def test_an_example_prints_its_results(
     needs_feature: Callable[[Feature], None],
 ) -> None:
     needs_feature(AVAILABLE_NOW)
-    monkeypatch.setenv("PENSTOCK_URL", url_of(start("--appendfsync", "everysec")))
+    monkeypatch.setenv("PENSTOCK_URL", url_of(start("--appendfsync", "always")))
     monkeypatch.setattr(sys, "argv", [name, str(tmp_path)])
     runpy.run_path(str(ROOT / "examples" / name))
     shown = capsys.readouterr().out
